@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 
 from configs.schema import PlannedCell
 from configs.visits import Start
 from flows.attempt_records import AttemptRecords, RunnerSeen
 from flows.clock import FlowStopped, StoppableClock
-from flows.clusters.protocol import CellJob, Cluster, Ending, LaunchFailed
+from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.flow_heartbeat import CellTaken
-from flows.run_context import RunContext, Slot
+from flows.run_context import RunContext
 from tasks.runner import todo
 from warehouse.dataset.bill import FREE_IF_INTERRUPTED_WITHIN_S, rented_s
 from warehouse.ledger.claims import FLOW_DEADLINE_S
@@ -23,6 +23,41 @@ from warehouse.ledger.looks import pause_s
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import MachineEnd, Offer, Placement, PlacementStory
 from warehouse.ledger.store import StoreAway, until_back
+
+LOG_TAIL_LINES = 30
+"""Lines of the node's log kept in the row of a lost attempt."""
+
+SETTLE_S = 3.0
+"""How long a cluster may take to notice that its runner, which has closed its attempt, has ended."""
+
+START_DEADLINE_S = 2400.0
+"""From submission to the first sign of life: the node installs its environment and pulls an image of 15 GB."""
+
+BUDGET_EVERY_S = 30.0
+"""Pause between two budget checks while a node works."""
+
+UNEASY_S = 20.0
+"""Silence after which a runner is looked at as often as at first; four heartbeats."""
+
+
+class _Watch:
+    """What is remembered from look to look: moments by the flow's clock, s."""
+
+    def __init__(self, now_s: float, shortest_s: float, longest_s: float) -> None:
+        self.started_s = self.checked_s = self.looked_s = self._news_s = now_s
+        self.closed_s: float | None = None
+        self._epoch: int | None = None
+        self._shortest_s, self._longest_s = shortest_s, longest_s
+        self.pause_s = shortest_s
+
+    def saw(self, seen: RunnerSeen, now_s: float) -> None:
+        """Choose the pause until the next look: a runner that is new, silent or done is looked at often."""
+        epoch = None if seen.lease is None else seen.lease.epoch
+        is_uneasy = epoch is not None and (seen.silence_s is None or seen.silence_s > UNEASY_S)
+        if epoch != self._epoch or is_uneasy or seen.closed is not None:
+            self._news_s = now_s
+        self._epoch = epoch
+        self.pause_s = pause_s(now_s - self._news_s, self._shortest_s, self._longest_s)
 
 
 class AttemptRun:
@@ -41,22 +76,20 @@ class AttemptRun:
         *,
         leg: int | None = None,
         placement: Placement | None = None,
-        slot: Slot | None = None,
     ) -> None:
         """Read the cell's lease as it stands; rent nothing yet.
 
         Without an `offer` it runs on this machine, without a `leg` all that is left is measured. `placement` is
-        one that an earlier flow opened; `slot` is held until the launch is over.
+        one that an earlier flow opened.
         """
         cell_key = planned.cell.cell_key
         self._ledger, self._planned = ledger, planned
         self._job = CellJob(ledger.store.url, ledger.run_id, cell_key, leg)
-        self._context, self._offer, self._slot = context, offer, slot
+        self._context, self._offer = context, offer
+        self.slot = ExitStack()  # held until the launch is over
         self._records = AttemptRecords(ledger, cell_key, context, offer, placement)
         self._cluster = context.site.cluster(cell_key, offer)
-        self._following = Following(
-            context, self._records, self._cluster, cell_key, is_rented=offer is not None, left=self._left
-        )
+        self._was_watched = True  # nothing of it was slept through
         self.was_up = False
 
     def adopt(self) -> bool:
@@ -79,7 +112,7 @@ class AttemptRun:
         self._cluster.down()
         self._records.claim_lease()
         gone = Ending(None, Ended.PREEMPTED, "found gone by the next flow")
-        done = self._following.work_done(self._records.runner().closed)
+        done = self._work_done(self._records.runner().closed)
         self._close(done or gone, [], was_there=was_there)
 
     def run(self, report_commits: Callable[[Ledger], None]) -> Ending:
@@ -89,16 +122,13 @@ class AttemptRun:
             CellTaken: another flow took the cell while this one waited, or slept.
             FlowStopped: the flow is asked to end.
         """
-        try:
+        with self.slot.pop_all() as slot:  # given back here unless a launch begins
             if self._records.waited_for_owner() and not self._left():
-                self._give_back_slot()
                 return Ending(None, Ended.LEASE_HELD, "another runner has measured it meanwhile")
             self._context.require_held(self._job.cell_key)
             self._context.clock.require_going()  # choosing a place takes seconds
             self._records.ask()
-        except BaseException:
-            self._give_back_slot()
-            raise
+            self.slot = slot.pop_all()
         return self._guarded(report_commits, launch=True)
 
     def follow(self, report_commits: Callable[[Ledger], None]) -> Ending:
@@ -113,7 +143,10 @@ class AttemptRun:
             if ending.how.row.is_failed_try:
                 tail = self._cluster.log_tail(LOG_TAIL_LINES)
             if ending.how is Ended.NOTICE:
-                self._leave_to_its_cloud()
+                with suppress(StoreAway):  # how old the machine is isn't known then: it goes down at once
+                    if (story := self._records.story()) is not None:
+                        leave_to_its_cloud(story, self._cluster.machine_end, self._context.clock, self._context.poll_s)
+                    self._context.require_held(self._job.cell_key)  # it may have slept meanwhile
         except CellTaken:
             is_ours = False  # cluster and records are another flow's now
             raise
@@ -127,24 +160,17 @@ class AttemptRun:
         finally:
             if is_ours:
                 self._cluster.down()
-                self._close(ending, tail, was_there=self._following.was_watched)
+                self._close(ending, tail, was_there=self._was_watched)
             self._context.look.leave(self._ledger.cell_root(self._job.cell_key))
         return ending
-
-    def _leave_to_its_cloud(self) -> None:
-        with suppress(StoreAway):  # how old the machine is isn't known then: it goes down at once
-            if (story := self._records.story()) is not None:
-                leave_to_its_cloud(story, self._cluster.machine_end, self._context.clock, self._context.poll_s)
-            self._context.require_held(self._job.cell_key)  # it may have slept meanwhile
 
     def _is_ours(self) -> bool:
         """Whether no other flow has taken the cell over; a store that can't be asked knows of none."""
         try:
-            self._context.require_held(self._job.cell_key)
+            with suppress(StoreAway):
+                self._context.require_held(self._job.cell_key)
         except CellTaken:
             return False
-        except StoreAway:
-            return True
         return True
 
     def _close(self, ending: Ending, tail: list[str], *, was_there: bool = False) -> None:
@@ -167,86 +193,19 @@ class AttemptRun:
                     self._context.require_held(self._job.cell_key)  # what is up by that name may be another flow's
                 return Ending(None, error.how, str(error))
             finally:
-                self._give_back_slot()
+                self.slot.close()
         self.was_up = True
         self._insist(partial(self._records.up, self._context.clock.now_iso(), rented_at_s))
-        return self._following.to_its_end(report_commits)
+        return self._followed(report_commits)
 
-    def _left(self) -> list[Start]:
-        return todo(self._ledger, self._planned, self._job.leg)
-
-    def _give_back_slot(self) -> None:
-        if self._slot is not None:
-            self._slot.give_back()
-
-
-LOG_TAIL_LINES = 30
-"""Lines of the node's log kept in the row of a lost attempt."""
-
-SETTLE_S = 3.0
-"""How long a cluster may take to notice that its runner, which has closed its attempt, has ended."""
-
-START_DEADLINE_S = 2400.0
-"""From submission to the first sign of life: the node installs its environment and pulls an image of 15 GB."""
-
-BUDGET_EVERY_S = 30.0
-"""Pause between two budget checks while a node works."""
-
-UNEASY_S = 20.0
-"""Silence after which a runner is looked at as often as at first; four heartbeats."""
-
-
-class Watch:
-    """What is remembered from look to look: moments by the flow's clock, s."""
-
-    def __init__(self, now_s: float, shortest_s: float, longest_s: float) -> None:
-        self.started_s = self.checked_s = self.looked_s = self._news_s = now_s
-        self.closed_s: float | None = None
-        self._epoch: int | None = None
-        self._shortest_s, self._longest_s = shortest_s, longest_s
-        self.pause_s = shortest_s
-
-    def saw(self, seen: RunnerSeen, now_s: float) -> None:
-        """Choose the pause until the next look: a runner that is new, silent or done is looked at often."""
-        epoch = None if seen.lease is None else seen.lease.epoch
-        is_uneasy = epoch is not None and (seen.silence_s is None or seen.silence_s > UNEASY_S)
-        if epoch != self._epoch or is_uneasy or seen.closed is not None:
-            self._news_s = now_s
-        self._epoch = epoch
-        self.pause_s = pause_s(now_s - self._news_s, self._shortest_s, self._longest_s)
-
-
-class Following:
-    """One runner and the cluster under it. `was_watched`: whether nothing of it was slept through."""
-
-    def __init__(
-        self,
-        context: RunContext,
-        records: AttemptRecords,
-        cluster: Cluster,
-        cell_key: str,
-        *,
-        is_rented: bool,
-        left: Callable[[], object],
-    ) -> None:
-        """`is_rented`: the cluster is a machine that may be lost, not this one. `left`: what is not measured yet."""
-        self._context, self._records, self._cluster, self._key = context, records, cluster, cell_key
-        self._is_rented, self._left = is_rented, left
-        self.was_watched = True
-
-    def to_its_end(self, report_commits: Callable[[Ledger], None]) -> Ending:
-        """Look until the runner or its cluster has ended, or has been silent for too long.
-
-        Raises:
-            OverBudget: it may not go on.
-            CellTaken: another flow follows it.
-        """
+    def _followed(self, report_commits: Callable[[Ledger], None]) -> Ending:
+        """Look until the runner or its cluster has ended, or has been silent for too long."""
         context, clock = self._context, self._context.clock
-        watch = Watch(clock.now_s(), context.poll_s, context.longest_poll_s)
+        watch = _Watch(clock.now_s(), context.poll_s, context.longest_poll_s)
         while True:
             now_s = clock.now_s()
             if now_s - watch.looked_s > FLOW_DEADLINE_S:  # it slept: what became of the machine meanwhile, nobody saw
-                self.was_watched = False
+                self._was_watched = False
             watch.looked_s = now_s
             # a store that is away says so itself; without its word nobody takes down a node that may measure well
             with suppress(StoreAway):
@@ -254,20 +213,20 @@ class Following:
                     return ending
             clock.sleep(watch.pause_s)
 
-    def work_done(self, closed: Attempt | None) -> Ending | None:
+    def _work_done(self, closed: Attempt | None) -> Ending | None:
         """The ending that a rented node's runner wrote itself, if nothing its cluster says can change it; else None."""
-        if closed is None or not self._is_rented:
+        if closed is None or self._offer is None:
             return None
         ending = _as_closed(closed)
         return ending if ending.how in (Ended.DONE, Ended.REJECTED, Ended.NOTICE) else None
 
-    def _looked(self, watch: Watch, report_commits: Callable[[Ledger], None]) -> Ending | None:
-        self._context.require_held(self._key)
+    def _looked(self, watch: _Watch, report_commits: Callable[[Ledger], None]) -> Ending | None:
+        self._context.require_held(self._job.cell_key)
         looked = self._context.look.at(watch.pause_s)
         seen = self._records.runner(looked)
         watch.saw(seen, self._context.clock.now_s())
         # the runner's own word first: asking SkyPilot takes seconds that are paid for
-        ending = self.work_done(seen.closed) or self._cluster.look(seen.silence_s)
+        ending = self._work_done(seen.closed) or self._cluster.look(seen.silence_s)
         if ending is not None:
             return self._explained(ending)
         now_s = self._context.clock.now_s()
@@ -280,7 +239,7 @@ class Following:
         report_commits(looked)
         if now_s - watch.checked_s > BUDGET_EVERY_S:
             watch.checked_s = now_s
-            self._context.check_budget(self._key)
+            self._context.check_budget(self._job.cell_key)
         return None
 
     def _silent(self, seen: RunnerSeen, looked: Ledger, followed_s: float) -> Ending | None:
@@ -297,11 +256,11 @@ class Following:
     def _explained(self, ending: Ending) -> Ending:
         """The ending, with the reason that the runner wrote itself if it got that far."""
         closed = self._records.runner().closed
-        if ending.code is None and (done := self.work_done(closed)) is not None:
+        if ending.code is None and (done := self._work_done(closed)) is not None:
             ending = done  # the node was lost after its work was done
         if ending.how is Ended.DONE and self._left():
             return Ending(None, Ended.FAILED, "the node runner said that it was done, and it was not")
-        if ending.how is Ended.STOPPED and self._is_rented:
+        if ending.how is Ended.STOPPED and self._offer is not None:
             return Ending(None, Ended.PREEMPTED, "the node was told to leave; what it had finished is kept")
         if ending.code is not None and ending.code < 0:
             return ending._replace(detail=f"the node runner got signal {-ending.code}")
@@ -311,6 +270,9 @@ class Following:
             return ending
         tail = self._cluster.log_tail(LOG_TAIL_LINES)
         return ending._replace(detail=tail[-1] if tail else f"the node runner ended with code {ending.code}")
+
+    def _left(self) -> list[Start]:
+        return todo(self._ledger, self._planned, self._job.leg)
 
 
 def _as_closed(attempt: Attempt) -> Ending:

@@ -123,7 +123,18 @@ class AttemptRecords:
         ended_at = at if is_known or not ending.how.was_rented else self._gone_at(at)
         lease = self._lease_to_close(ending.how)
         if lease is not None:
-            self._close_attempt(lease, ending, tail, max(ended_at, lease.granted_at))
+            is_lost = ending.how.row.outcome == "lost"
+            self._leases.close(
+                gone_attempt(
+                    lease,
+                    self._leases.heartbeat(),
+                    ending.how,
+                    reason=f"{ending.how}: {ending.detail}" if is_lost else ending.detail,
+                    ended_at=max(ended_at, lease.granted_at),
+                    price_usd_h=None if self._offer is None else self._offer.price_usd_h,
+                    log_tail="\n".join(tail),
+                )
+            )
         if self._placement is None:
             return
         number = None if lease is None else lease.epoch
@@ -179,21 +190,6 @@ class AttemptRecords:
             return self._leases.acquire(owner_name())
         except LeaseHeld:
             return None
-
-    def _close_attempt(self, lease: Lease, ending: Ending, tail: list[str], at: str) -> None:
-        is_lost = ending.how.row.outcome == "lost"
-        price_usd_h = None if self._offer is None else self._offer.price_usd_h
-        self._leases.close(
-            gone_attempt(
-                lease,
-                self._leases.heartbeat(),
-                ending.how,
-                reason=f"{ending.how}: {ending.detail}" if is_lost else ending.detail,
-                ended_at=at,
-                price_usd_h=price_usd_h,
-                log_tail="\n".join(tail),
-            )
-        )
 
 
 def _next(lease: Lease | None) -> int:

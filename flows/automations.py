@@ -57,25 +57,22 @@ class Ours(NamedTuple):
     heartbeat_s: int
 
 
-async def deployments_of_ours(client: PrefectClient) -> list[Ours]:
+async def _deployments_of_ours(client: PrefectClient) -> list[Ours]:
     """Every deployment that carries our tag, slowest heartbeat first."""
     wanted = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
     found: list[DeploymentResponse] = []
     while len(page := await client.read_deployments(deployment_filter=wanted, limit=PAGE, offset=len(found))):
         found += page
-    flows = {each.flow_id: (await client.read_flow(each.flow_id)).name for each in found}
-    ours = [Ours(f"{flows[each.flow_id]}/{each.name}", _heartbeat_s(each)) for each in found]
+    ours = []
+    for each in found:
+        env = (each.job_variables or {}).get("env") or {}
+        # without a job variable the worker decides, which nobody can ask: Prefect's default is assumed
+        beat_s = next((env[name] for name in HEARTBEAT_VARIABLES if name in env), DEFAULT_HEARTBEAT_S)
+        ours.append(Ours(f"{(await client.read_flow(each.flow_id)).name}/{each.name}", int(beat_s)))
     return sorted(ours, key=lambda each: (-each.heartbeat_s, each.name))
 
 
-def _heartbeat_s(deployment: DeploymentResponse) -> int:
-    """By its job variables; without one the worker decides, which nobody can ask: Prefect's default is assumed."""
-    env = (deployment.job_variables or {}).get("env") or {}
-    said = next((env[name] for name in HEARTBEAT_VARIABLES if name in env), DEFAULT_HEARTBEAT_S)
-    return int(said)
-
-
-def patience_s(ours: Sequence[Ours], asked_s: int | None) -> int:
+def _patience_s(ours: Sequence[Ours], asked_s: int | None) -> int:
     """Silence after which a flow run of ours is dead.
 
     `ours`: the slowest heartbeat first; `asked_s` None: as short as that one allows.
@@ -113,8 +110,7 @@ class NoServer(SpecsweepError):
 def install(silence_s: int | None = None) -> str:
     """Create both automations on the server that this process talks to, replacing our earlier ones.
 
-    A flow run is dead after `silence_s`; None: three heartbeats of our slowest deployment. Returns what they do,
-    for people.
+    A flow run is dead after `silence_s`; None: three heartbeats of our slowest deployment.
 
     Returns:
         What they do, for people.
@@ -134,19 +130,16 @@ def install(silence_s: int | None = None) -> str:
         ) from error
 
 
-def _client() -> PrefectClient:
+async def _install(silence_s: int | None) -> str:
     try:
-        return get_client()
+        client = get_client()
     except ValueError as error:  # Prefect's own word for it
         raise NoServer(
             "PREFECT_API_URL names no Prefect server: start one (`prefect server start`) and set it to that one's /api"
         ) from error
-
-
-async def _install(silence_s: int | None) -> str:
-    async with _client() as client:
-        ours = await deployments_of_ours(client)
-    within_s = patience_s(ours, silence_s)
+    async with client:
+        ours = await _deployments_of_ours(client)
+    within_s = _patience_s(ours, silence_s)
     await replace(within_s)
     names = ", ".join(sorted(each.name for each in ours))
     return f"flow runs of {names}: Crashed after {within_s} s without a heartbeat; sweeps start again after a crash"
@@ -214,19 +207,17 @@ async def _delete(name: str) -> None:
     await earlier.adelete()
 
 
-def _seconds(said: str) -> int:
-    try:
-        return int(said)
-    except ValueError:
-        raise AutomationsRefused(f"silence {said!r}: give whole seconds, or leave it out") from None
-
-
 def main() -> int:
     """`python -m flows.automations [SILENCE_S]`: install on the server of PREFECT_API_URL."""
     try:
-        print(install(*map(_seconds, sys.argv[1:2])))
-    except SpecsweepError as error:
+        silence_s = [int(said) for said in sys.argv[1:2]]
+    except ValueError:
+        error = AutomationsRefused(f"silence {sys.argv[1]!r}: give whole seconds, or leave it out")
         return leave("flows.automations", error)
+    try:
+        print(install(*silence_s))
+    except SpecsweepError as refused:
+        return leave("flows.automations", refused)
     return 0
 
 

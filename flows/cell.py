@@ -38,11 +38,7 @@ class CellOutcome(NamedTuple):
 
 
 def measure_cell(
-    ledger: Ledger,
-    planned: PlannedCell,
-    context: RunContext,
-    committed: Callable[[str], None],
-    leg: int | None = None,
+    ledger: Ledger, planned: PlannedCell, context: RunContext, committed: Callable[[str], None], leg: int | None = None
 ) -> CellOutcome:
     """Make attempts until the cell is measured, rejected by its smoke step, given up, or out of money.
 
@@ -53,7 +49,7 @@ def measure_cell(
 
 
 class CellRun:
-    """One cell in the hands of one flow."""
+    """One cell in the hands of one flow (see `measure_cell`)."""
 
     def __init__(
         self,
@@ -171,16 +167,17 @@ class CellRun:
             # the slot comes first: a place chosen before a long queue would be stale, and the queue would be billed
             slot = self._context.slots.take(clock)
             self._nothing_since_s += clock.now_s() - queued_s
-            with ExitStack() as unless_launched:
-                unless_launched.callback(slot.give_back)
-                decision = self._context.site.choose(self._need(left_to_do, losses))
+            with slot:
+                elapsed_s = clock.now_s() - self._began_s
+                need = CellNeed(self._key, losses, measuring_s(self._planned, left_to_do), elapsed_s)
+                decision = self._context.site.choose(need)
                 if decision.why:
                     self._context.tell(f"{self._label}: {decision.why}")
                 is_patient = clock.now_s() - self._nothing_since_s <= self._context.wait_h * 3600
                 if isinstance(decision, Launch) and (is_patient or not self._asked_in_vain):
                     run = (self._ledger, self._planned, self._context, decision.offer)
-                    attempt = AttemptRun(*run, leg=self._leg, slot=slot)
-                    unless_launched.pop_all()
+                    attempt = AttemptRun(*run, leg=self._leg)
+                    attempt.slot = slot.pop_all()
                     return attempt
             if isinstance(decision, Wait):
                 self._reason = decision.why
@@ -193,16 +190,6 @@ class CellRun:
     @cached_property
     def _began_s(self) -> float:
         return self._context.clock.now_s() - self._ledger.age_s()
-
-    def _need(self, left_to_do: list[Start], losses: int) -> CellNeed:
-        remaining_s = measuring_s(self._planned, left_to_do)
-        return CellNeed(
-            cell_key=self._key,
-            losses=losses,
-            remaining_s=remaining_s,
-            done_s=measuring_s(self._planned, self._planned.starts) - remaining_s,
-            elapsed_s=self._context.clock.now_s() - self._began_s,
-        )
 
     def _hold(self, held: ExitStack) -> None:
         """Take the cell, after waiting while another flow works on it: it measures what we want."""

@@ -19,20 +19,12 @@ class StoppableClock(Clock):
         self._why = ""
 
     def sleep(self, seconds: float) -> None:
-        """Pause for so many seconds; negative ones are taken for 0.
-
-        Raises:
-            FlowStopped: `stop` was called, before or during the pause.
-        """
+        """Pause for so many seconds, at least 0. FlowStopped, if `stop` was called, ends it."""
         self._stopped.wait(max(0.0, seconds))
         self.require_going()
 
     def require_going(self) -> None:
-        """Go on only while nobody has asked the flow to end.
-
-        Raises:
-            FlowStopped: `stop` was called.
-        """
+        """Go on only while nobody has asked the flow to end. Raises FlowStopped: `stop` was called."""
         if self.is_stopped:
             raise FlowStopped(self._why)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from configs.schema import Plan, PlannedCell
@@ -31,50 +30,44 @@ def drop_what_is_out(ledger: Ledger, plan: Plan, tell: Callable[[str], None], pa
     Raises:
         StoreError: what is committed can't be read.
     """
-    until_back(partial(_drop_what_is_out, ledger, plan, tell), pause)
 
+    def drop() -> None:
+        asked = [planned for planned in plan.cells if planned.drop == "after_first_visit"]
+        backs = [(planned, _way_back(ledger, planned)) for planned in asked]
+        left = [(planned, back) for planned, back in backs if back.missing and not back.is_measured]
+        if not left:
+            return
+        built = consolidate(ledger.store, [ledger.run_id])
+        out = out_after_first_visit(curves_of(ledger.run_id, plan.cells), built.results)
+        for planned, back in left:
+            sentence = back.dropped_for or out.get(planned.cell.cell_key)
+            if sentence is not None:
+                _drop(ledger, planned.cell.cell_key, back.missing, sentence)
+                tell(f"{planned.cell.label}: not visited again (drop: after_first_visit): {sentence}")
 
-def _drop_what_is_out(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) -> None:
-    asked = [planned for planned in plan.cells if planned.drop == "after_first_visit"]
-    backs = [(planned, _way_back(ledger, planned)) for planned in asked]
-    left = [(planned, back) for planned, back in backs if back.missing and not back.is_measured]
-    if not left:
-        return
-    built = consolidate(ledger.store, [ledger.run_id])
-    out = out_after_first_visit(curves_of(ledger.run_id, plan.cells), built.results)
-    for planned, back in left:
-        sentence = back.dropped_for or out.get(planned.cell.cell_key)
-        if sentence is not None:
-            _drop(ledger, planned, back.missing, sentence)
-            tell(f"{planned.cell.label}: not visited again (drop: after_first_visit): {sentence}")
+    until_back(drop, pause)
 
 
 class _WayBack(NamedTuple):
-    """What the store has of a cell's second start."""
+    """What the store has of a cell's second start: what lacks a commit, whether some was made, why the rest was not."""
 
     missing: list[str]
-    """Measurements without a commit."""
     is_measured: bool
-    """Whether some of it was made."""
     dropped_for: str | None
-    """Why the rest was dropped; None: nothing was."""
 
 
 def _way_back(ledger: Ledger, planned: PlannedCell) -> _WayBack:
-    key = planned.cell.cell_key
     names = [each.name for start in planned.starts if start.leg == BACK for each in start.measurements]
-    commits = {name: ledger.read_commit(key, name) for name in names}
+    commits = {name: ledger.read_commit(planned.cell.cell_key, name) for name in names}
     made = [commit for commit in commits.values() if commit is not None]
     dropped = [commit for commit in made if Reason.DROPPED in commit.reasons]
     said = next((row["details"][0] for commit in dropped for row in rows_in_force(ledger, commit, VERDICTS)), None)
     return _WayBack([name for name in names if commits[name] is None], len(dropped) < len(made), said)
 
 
-def _drop(ledger: Ledger, planned: PlannedCell, names: Sequence[str], sentence: str) -> None:
-    key = planned.cell.cell_key
+def _drop(ledger: Ledger, key: str, names: Sequence[str], sentence: str) -> None:
     lease = Leases(ledger, key).current()
-    attempt = lease.epoch if lease is not None else 1
-    reasons = [Reason.DROPPED.value]
+    attempt, reasons = 1 if lease is None else lease.epoch, [Reason.DROPPED.value]
     for name in names:
         said = {
             "run_id": ledger.run_id, "cell_key": key, "step": name, "attempt": attempt,

@@ -56,11 +56,7 @@ class HeldCell:
                 self._heard_s = max(self._heard_s, at_s)
 
     def require(self) -> None:
-        """Go on only while the cell is ours.
-
-        Raises:
-            CellTaken: it is another flow's.
-        """
+        """Go on only while the cell is ours. Raises CellTaken: it is another flow's."""
         with self._guard:
             if not self._is_mine():
                 raise CellTaken(f"cell {self.cell_key}: another flow has taken it over")
@@ -91,11 +87,7 @@ class HeldCells:
 
     @contextmanager
     def managing(self, cell_key: str) -> Iterator[None]:
-        """Hold a cell; that is stored before the block begins.
-
-        Raises:
-            ManagedElsewhere: another flow has it.
-        """
+        """Hold a cell; that is stored before the block begins. Raises ManagedElsewhere: another flow has it."""
         with self._guard:
             again = [cell for cell in self._left if cell.cell_key == cell_key]
             self._left = [cell for cell in self._left if cell not in again]
@@ -161,22 +153,16 @@ class FlowHeartbeatSender:
         self._thread.join()
 
     def _run(self) -> None:
+        """Whatever a heartbeat fails with, the next one is sent: a flow that falls silent loses its cells."""
         last = ""
         while not self._stopped.wait(BEAT_EVERY_S):
-            said = self._failed()
+            said = ""
+            try:
+                self._cells.beat()
+            except StoreAway as error:
+                said = str(error)
+            except Exception as error:
+                said = f"{type(error).__name__}: {error}"
             if said and said != last:
                 self._tell(f"no heartbeat of this flow was stored: {said}")
             last = said
-
-    def _failed(self) -> str:
-        """Send a heartbeat; what it failed with, empty if the store took it.
-
-        Whatever it fails with, the next one is sent: a flow that falls silent loses its cells.
-        """
-        try:
-            self._cells.beat()
-        except StoreAway as error:
-            return str(error)
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"
-        return ""

@@ -1,22 +1,29 @@
-"""What items or prompts a step would lack where it runs, said before anything is rented or made."""
+"""What a sweep would lack where it runs, said before anything is rented, made or started.
+
+Of every step: its items or prompts. Of a sweep without a cloud: its card and its engine. They would otherwise show once
+for each cell, after the minutes that each start takes.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Protocol, runtime_checkable
 
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
+from configs.load import AUTO_GPU
 from configs.prompt_suites import OURS, PREPARE, SPEED_BENCH
-from configs.schema import Plan
+from configs.schema import Plan, PlannedCell
 from configs.step import MeasuredStep
 from configs.steps.eval import HUB, EvalStep
 from configs.steps.load import LoadStep
 from flows.clusters.skypilot.task_file import load_task
 from flows.plans import is_rejected
+from tasks.engine import command, program
+from tasks.engine.program import is_ours
+from tasks.guards.machine import other_gpu
+from tasks.place import gpu
 from warehouse.ledger.commits import Ledger
 
 TOKEN = "HF_TOKEN"
@@ -24,20 +31,6 @@ TOKEN = "HF_TOKEN"
 
 NOT_COPIED = ROOT / ".skyignore"
 """Names what SkyPilot leaves out of the copy of the checkout that nodes get."""
-
-
-@runtime_checkable
-class _WithDataset(Protocol):
-    """A step that may read a user's file."""
-
-    @property
-    def step(self) -> str: ...
-
-    @property
-    def dataset(self) -> str: ...
-
-    @property
-    def dataset_file(self) -> Path | None: ...
 
 
 class DatasetUnreachable(SpecsweepError):
@@ -53,65 +46,38 @@ def require_datasets(plan: Plan, ledger: Ledger) -> None:
         DatasetUnreachable: a gated dataset without a token, a file that nodes don't get, or prompts with holes.
         TaskFileError: a token is missing, and the sweep's own task can't be read to say whether nodes need it.
     """
-    lacking = dict.fromkeys(_Preflight(plan, ledger).lacking())
+    committed, lacking = ledger.committed_steps(), dict[str, None]()
+    for planned in plan.cells:
+        done = committed.get(planned.cell.cell_key, ())
+        left = [each.spec for each in planned.measurements if each.name not in done]
+        found = [said for step in left for said in _lacking_of(step, plan)]
+        if found and not is_rejected(ledger, planned, done):
+            lacking |= dict.fromkeys(found)
     if lacking:
         raise DatasetUnreachable("; ".join(lacking))
 
 
-class _Preflight:
-    def __init__(self, plan: Plan, ledger: Ledger) -> None:
-        self._plan, self._ledger = plan, ledger
-        self._committed = ledger.committed_steps()
-
-    def lacking(self) -> Iterator[str]:
-        """What each step that is still to be measured lacks."""
-        for planned in self._plan.cells:
-            done = self._committed.get(planned.cell.cell_key, ())
-            left = [each.spec for each in planned.measurements if each.name not in done]
-            lacking = [said for step in left for said in self._lacking_of(step)]
-            if lacking and not is_rejected(self._ledger, planned, done):
-                yield from lacking
-
-    @cached_property
-    def _takes_token(self) -> bool:
-        """Whether the token comes from this process; nodes of a task that doesn't list it have one of their own."""
-        return self._plan.cloud is None or TOKEN in load_task(self._plan.cloud.task).secret_names
-
-    def _lacking_of(self, step: MeasuredStep) -> Iterator[str]:
-        if isinstance(step, EvalStep):
-            yield from self._without_token(step)
-        if isinstance(step, LoadStep):
-            yield from _with_holes(step)
-        if isinstance(step, _WithDataset):
-            yield from self._without_file(step)
-
-    def _without_token(self, step: EvalStep) -> Iterator[str]:
-        is_gated = step.dataset == HUB and step.suite.gated
-        if is_gated and not os.environ.get(TOKEN) and self._takes_token:
+def _lacking_of(step: MeasuredStep, plan: Plan) -> Iterator[str]:
+    if isinstance(step, EvalStep) and step.dataset == HUB and step.suite.gated and not os.environ.get(TOKEN):
+        # nodes of a task that doesn't list the token have one of their own
+        if plan.cloud is None or TOKEN in load_task(plan.cloud.task).secret_names:
             yield (
                 f"{step.step}: {step.suite.hub_id} is gated and {TOKEN} isn't set: accept its terms on the hub and "
                 f"export {TOKEN}, or name a local file (`dataset: FILE`) in the suite"
             )
-
-    def _without_file(self, step: _WithDataset) -> Iterator[str]:
-        file = step.dataset_file
-        if file is None:
-            return
-        named = f"{step.step}: dataset file {step.dataset!r}"
-        if not file.is_file():
-            yield f"{named} is gone: put it there, or change `dataset` in the suite"
-        elif self._plan.cloud is not None and (why := _why_not_copied(file, step.dataset)):
-            yield f"{named} {why}"
-
-
-def _with_holes(step: LoadStep) -> Iterator[str]:
-    """Where any prompt is missing, a node refuses to ask for all of them."""
-    if step.dataset == SPEED_BENCH and step.requests_per_category is None:
+    if isinstance(step, LoadStep) and step.dataset == SPEED_BENCH and step.requests_per_category is None:
+        # where any prompt is missing, a node refuses to ask for all of them
         yield (
             f"{step.step}: about half of the prompts of {step.dataset!r} are placeholders that their owners let nobody "
             f"copy: {PREPARE}, or ask for no more than each category has (`requests_per_category`), or set "
             f"`dataset: {OURS}`"
         )
+    if isinstance(step, EvalStep | LoadStep) and (file := step.dataset_file) is not None:
+        named = f"{step.step}: dataset file {step.dataset!r}"
+        if not file.is_file():
+            yield f"{named} is gone: put it there, or change `dataset` in the suite"
+        elif plan.cloud is not None and (why := _why_not_copied(file, step.dataset)):
+            yield f"{named} {why}"
 
 
 def _why_not_copied(file: Path, dataset: str) -> str | None:
@@ -134,3 +100,63 @@ def _covers(pattern: str, path: PurePosixPath) -> bool:
     """Whether a line leaves out the path or a folder around it; one with / at its start is the checkout's."""
     root = "/" if pattern.startswith("/") else ""
     return any(PurePosixPath(root, top).match(pattern.rstrip("/")) for top in [path, *path.parents][:-1])
+
+
+class OtherMachine(SpecsweepError):
+    """This machine isn't the one that was planned; the text says what is here, and what to write."""
+
+
+def require_machine(plan: Plan, ledger: Ledger) -> None:
+    """Refuse a plan that this machine can't measure; rented machines, and cells that are measured, are not asked.
+
+    The run of `ledger` may not exist yet.
+
+    Raises:
+        OtherMachine: the card is another one, there are too few, or `gpu: auto` found none.
+        EngineUnavailable: the engine isn't there, doesn't start, or is too old for its arguments.
+        ContainerUnavailable: the engine runs in a container, and the runtime doesn't answer.
+    """
+    if plan.cloud is not None:
+        return
+    left = list(_left(plan, ledger))
+    if left and plan.gpu.name == AUTO_GPU:
+        raise OtherMachine(
+            "gpu: auto found no card here (`nvidia-smi` is not on the PATH, or shows none): install the driver, or "
+            "name the card that you mean, as in configs/gpus"
+        )
+    cards = gpu.cards() if left else None
+    for planned in left if cards else []:  # without a driver nobody can say what is there
+        _require_cards(planned, cards or [])
+    for engine in {planned.cell.engine.name: planned.cell.engine for planned in left}.values():
+        if engine.kind == "transformers":
+            command.require_packages(engine)
+        else:
+            program.require(engine, (planned.cell.technique for planned in left))
+
+
+def _left(plan: Plan, ledger: Ledger) -> Iterator[PlannedCell]:
+    committed = ledger.committed_steps()
+    for planned in plan.cells:
+        done = committed.get(planned.cell.cell_key, ())
+        if is_ours(planned.cell.engine) or all(each.name in done for each in planned.measurements):
+            continue
+        if not is_rejected(ledger, planned, done):
+            yield planned
+
+
+def _require_cards(planned: PlannedCell, cards: Sequence[gpu.Card]) -> None:
+    cell = planned.cell
+    env = os.environ | cell.engine.env | cell.technique.engine_env
+    shown = gpu.visible(cards, env.get("CUDA_VISIBLE_DEVICES"))
+    if planned.gpu.reported_as and len(shown) < cell.cards:
+        said = f"CUDA_VISIBLE_DEVICES={env['CUDA_VISIBLE_DEVICES']}" if "CUDA_VISIBLE_DEVICES" in env else "nvidia-smi"
+        raise OtherMachine(
+            f"{cell.label} needs {cell.cards} x {planned.gpu.name}, and {said} shows {len(shown)} of the "
+            f"{len(cards)} cards here: change one of them"
+        )
+    found = other_gpu(planned.gpu, shown[0].name if shown else None)
+    if found is not None:
+        raise OtherMachine(
+            f"gpu: {found.sentence}: write `gpu: auto`, or the name in configs/gpus that is this card's, or choose the "
+            "card that you mean with CUDA_VISIBLE_DEVICES"
+        )

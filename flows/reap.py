@@ -8,7 +8,7 @@ from prefect import flow, get_run_logger
 from prefect.artifacts import create_table_artifact
 
 from configs.errors import SpecsweepError
-from flows.clusters.clouds.accounts import accounts
+from flows.clusters.clouds import accounts
 from flows.clusters.skypilot import api as sky_api
 from flows.clusters.skypilot import home as sky_home
 from flows.plans import store_url

@@ -1,13 +1,15 @@
-"""The consolidated table for people: the rows of one run, shortened to text."""
+"""Results as tables for people: the rows of one run, which K, and what others published."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 from rich import box
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from configs.steps.load import BETWEEN, OPEN
 from configs.steps.throughput import NATURAL
@@ -16,8 +18,10 @@ from warehouse.dataset.tables import DIAGNOSTIC_EXTRACTORS, RECOMMENDATIONS
 from warehouse.ledger.store import Store
 from warehouse.ledger.verdicts import Reason
 from warehouse.report.answer import Answer, answers
+from warehouse.report.display.figures import technique_name
 from warehouse.report.display.view import LOAD_STEP, make_view
 from warehouse.report.page import current_tables
+from warehouse.report.published.read import UNITS, Published
 
 COLUMNS = {
     "cell": "cell",
@@ -74,11 +78,7 @@ def unanswered_rows(store: Store, run_id: str) -> list[str]:
 
 
 def answers_of(store: Store, run_id: str) -> list[Answer]:
-    """What the run's rows alone answer, as the page would say it.
-
-    Raises:
-        StoreError: nothing was published yet.
-    """
+    """What the run's rows alone answer, as the page would say it. Raises StoreError: nothing was published yet."""
     _, tables = current_tables(store)
     return answers(make_view({name: table.filter(run_id=run_id) for name, table in tables.items()}))
 
@@ -125,3 +125,41 @@ def _range(value: float | None, low: float | None, high: float | None, form: str
         return ""
     text = form.format(value)
     return text if low is None or high is None else f"{text} [{form.format(low)}, {form.format(high)}]"
+
+
+def published_tables(judged: Sequence[Published]) -> Group:
+    """One table per write-up; fits 100 columns."""
+    parts: list[RenderableType] = []
+    for name in dict.fromkeys(each.write_up.name for each in judged):
+        rows = [each for each in judged if each.write_up.name == name]
+        found = rows[0].write_up
+        where = f"{found.date}, {found.hardware}; {found.engine}"
+        parts += [Text(f"{name}: {found.title}\n  {found.source}\n  {where}", style="bold"), _published_table(rows)]
+    flagged = sum(each.row.verdict != "ok" for each in judged)
+    return Group(*parts, Text(f"{len(judged)} published rows, {flagged} of them flagged"))
+
+
+def _published_table(rows: Sequence[Published]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in ("cell", "condition", "figures", "verdict"):
+        table.add_column(column)
+    for each in rows:
+        row = each.row
+        cell = f"{row.model or 'not said'} {row.precision or ''} {technique_name(row.model_dump())}"
+        condition = " ".join(filter(None, (row.condition, row.workload, row.suite, row.framework)))
+        sds = {name: f" ± {value:g}" for name, value in row.sd.items() if value is not None}
+        figures = [f"{name} {value:.10g}{sds.get(name, '')}" for name, value in row.figures.items()]
+        if row.acceptance_by_position:
+            figures.append("by position " + " ".join(f"{share:.3g}" for share in row.acceptance_by_position))
+        why = "".join(f"\n{sentence}" for sentence in row.details)
+        verdict = Text(f"{each.row.verdict}{' ' if row.reasons else ''}{', '.join(row.reasons)}{why}")
+        verdict.stylize(STYLES[each.row.verdict])
+        table.add_row(cell, condition, ", ".join(figures), verdict)
+    return table
+
+
+def published_document(judged: Sequence[Published]) -> dict[str, Any]:
+    """The same as one JSON document: sources once, rows with only what their source prints."""
+    sources = {each.write_up.name: each.write_up.model_dump(exclude={"tables"}) for each in judged}
+    rows = [each.row.model_dump(mode="json", exclude_none=True) | {"source": each.write_up.name} for each in judged]
+    return {"sources": sources, "units": UNITS, "rows": rows}

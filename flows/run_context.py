@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -13,8 +14,7 @@ from configs.errors import SpecsweepError
 from configs.schema import Cloud, Plan
 from flows.clock import StoppableClock
 from flows.clusters.local import LocalSite
-from flows.clusters.names import cluster_name
-from flows.clusters.protocol import Site
+from flows.clusters.protocol import Site, cluster_name
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.forecast.budget import Purse
 from warehouse.ledger.clock import HOUR_S
@@ -24,18 +24,11 @@ from warehouse.ledger.looks import LONGEST_S, SharedLook, pause_s
 LOOK_EVERY_S = 1.0
 """Pause between two looks for a free slot."""
 
+LOCAL_POLL_S = 1.0
+"""Pause between two looks at a runner of this machine; cheap enough not to disturb its measurement."""
 
-class Slot:
-    """The right to launch one cluster; giving it back twice does no harm."""
-
-    def __init__(self, semaphore: threading.Semaphore) -> None:
-        self._semaphore: threading.Semaphore | None = semaphore
-
-    def give_back(self) -> None:
-        """Free the slot for another launch."""
-        if self._semaphore is not None:
-            self._semaphore.release()
-            self._semaphore = None
+CLOUD_POLL_S = 3.0
+"""Shortest pause between two looks at a node, which one listing answers for all nodes of a flow."""
 
 
 class Slots:
@@ -47,22 +40,13 @@ class Slots:
     def __init__(self, count: int) -> None:
         self._semaphore = threading.BoundedSemaphore(count)
 
-    def take(self, clock: StoppableClock) -> Slot:
-        """Wait for a free slot and take it.
-
-        Raises:
-            FlowStopped: the flow is asked to end.
-        """
+    def take(self, clock: StoppableClock) -> ExitStack:
+        """Wait for a free slot, which is given back by closing it. FlowStopped: the flow is asked to end."""
         while not self._semaphore.acquire(blocking=False):
             clock.sleep(LOOK_EVERY_S)
-        return Slot(self._semaphore)
-
-
-LOCAL_POLL_S = 1.0
-"""Pause between two looks at a runner of this machine; cheap enough not to disturb its measurement."""
-
-CLOUD_POLL_S = 3.0
-"""Shortest pause between two looks at a node, which one listing answers for all nodes of a flow."""
+        slot = ExitStack()
+        slot.callback(self._semaphore.release)
+        return slot
 
 
 class OverBudget(SpecsweepError):
@@ -99,11 +83,7 @@ class RunContext(NamedTuple):
         self.clock.sleep(pause_s(self.clock.now_s() - since_s, self.poll_s, self.longest_poll_s))
 
     def check_budget(self, cell_key: str) -> None:
-        """Let a cell go on only while its own, the run's and the month's budgets last.
-
-        Raises:
-            OverBudget: one is spent, or something was rented without a price.
-        """
+        """Raise OverBudget if the cell's, the run's or the month's money is spent, or something has no price."""
         over = None if self.purse is None else self.purse.over_run() or self.purse.over_cell(cell_key)
         if over is not None:
             raise OverBudget(over)
@@ -124,10 +104,6 @@ def run_context_for(
     The plan is as the sweep's file is now: its `cloud` may have changed since the start. `tell` gets what a person
     wants to know: losses, waits, where a cell goes next.
     """
-
-    def name_of(cell_key: str) -> str:
-        return cluster_name(ledger.store.url, ledger.run_id, cell_key)
-
     cloud, look = plan.cloud, SharedLook(ledger)
     purse = None if cloud is None else purse_of(ledger, plan, cloud, clock, look)
     if cloud is None or purse is None:
@@ -148,7 +124,7 @@ def run_context_for(
         poll_s=LOCAL_POLL_S if cloud is None else CLOUD_POLL_S,
         longest_poll_s=LOCAL_POLL_S if cloud is None else LONGEST_S,
         look=look,
-        name_of=name_of,
+        name_of=partial(cluster_name, ledger.store.url, ledger.run_id),
         managing=heartbeat.managing,
         slots=Slots(plan.concurrency if cloud is None else cloud.launch_slots),
         purse=purse,

@@ -9,6 +9,7 @@ from configs.schema import Plan, PlannedCell
 from flows.attempt import AttemptRun
 from flows.clock import StoppableClock
 from flows.forecast.budget import BudgetExceeded
+from flows.reaper.books import rented_cells
 from flows.renting.site import expected
 from flows.run_context import RunContext, purse_of
 from warehouse.ledger.claims import ManagedElsewhere
@@ -20,36 +21,25 @@ AT_ONCE = 8
 
 
 def settle_and_require_budget(ledger: Ledger, plan: Plan, context: RunContext) -> None:
-    """Refuse a run that would cost more than it may, by what its machines cost indeed.
-
-    Raises:
-        BudgetExceeded: it would.
-    """
+    """Refuse a run that would cost more than it may, by what its machines cost indeed, as BudgetExceeded."""
     if plan.cloud is not None:
         settle(ledger, plan, context)
     require_budget(ledger, plan)
 
 
 def require_budget(ledger: Ledger, plan: Plan) -> None:
-    """Refuse a run that would cost more than it may.
-
-    Raises:
-        BudgetExceeded: what is spent and the forecast of the rest exceed a budget, or a price is not known.
-    """
+    """Refuse a run whose spending and forecast exceed a budget, or that has no price, as BudgetExceeded."""
     if plan.cloud is None:
         return
     try:
         purse_of(ledger, plan, plan.cloud, StoppableClock()).check_start(expected(plan, ledger))
     except BudgetExceeded as error:
-        raise BudgetExceeded(f"{error}{_left_up(ledger)}") from error
-
-
-def _left_up(ledger: Ledger) -> str:
-    """What is recorded as up, which a refusal leaves as it is, and what ends it; empty if nothing is."""
-    stories = [Placements(ledger, cell_key).open() for cell_key in sorted(open_cells(ledger))]
-    names = " ".join(story.asked.cluster for story in stories if story is not None)
-    ends = f"`bin/sky down -y {names}` ends it, then `bin/sweep reap` closes its records"
-    return f"; what an earlier flow left up, as far as is recorded, is paid for on: {ends}" if names else ""
+        # what is recorded as up is left as it is by a refusal
+        stories = [Placements(ledger, cell_key).open() for cell_key in sorted(open_cells(ledger))]
+        names = " ".join(story.asked.cluster for story in stories if story is not None)
+        ends = f"`bin/sky down -y {names}` ends it, then `bin/sweep reap` closes its records"
+        up = f"; what an earlier flow left up, as far as is recorded, is paid for on: {ends}" if names else ""
+        raise BudgetExceeded(f"{error}{up}") from error
 
 
 def settle(ledger: Ledger, plan: Plan, context: RunContext) -> None:
@@ -87,10 +77,5 @@ def _settle_cell(ledger: Ledger, context: RunContext, planned: PlannedCell) -> N
 
 def open_cells(ledger: Ledger) -> set[str]:
     """Keys of cells with a placement whose end is not recorded: one listing."""
-    asked, ended = set[tuple[str, str]](), set[tuple[str, str]]()
-    for key in ledger.keys():
-        parts = key.split("/")
-        if len(parts) == 6 and parts[4] == "placements":
-            number, _, word = parts[5].partition(".")
-            (ended if word == "end.json" else asked).add((parts[3], number))
-    return {cell_key for cell_key, _ in asked - ended}
+    _, unended = rented_cells(ledger.keys())
+    return {cell.cell_key for cell in unended}

@@ -33,9 +33,8 @@ from flows.cell import CellOutcome, measure_cell
 from flows.clock import StoppableClock
 from flows.dropping import drop_what_is_out
 from flows.flow_heartbeat import FlowHeartbeatSender
-from flows.own_machine import require_machine
 from flows.plans import make_plan, record_run, store_url
-from flows.preflight import require_datasets
+from flows.preflight import require_datasets, require_machine
 from flows.renting.expiry import expiry_renewed
 from flows.results import result_rows
 from flows.run_context import RunContext, run_context_for
@@ -71,13 +70,16 @@ def sweep(name: str = "demo", store: str | None = None, run_id: str | None = Non
         Where the report is.
     """
     guard_logs()
-    _stop_endless_retries()
+    if (count := runtime.flow_run.run_count or 0) > MAX_FLOW_RUNS:
+        raise SweepIncomplete(f"this flow run was started {count} times: look at its log before starting another")
     plan = make_plan(name)
     opened = open_store(store_url(store))
     left_behind = require_create_only(opened)
     if left_behind is not None:
         get_run_logger().warning(left_behind)
-    ledger = Ledger(opened, run_id or (_dated_run_id(name) if dated else default_run_id(plan)))
+    scheduled: Any = runtime.flow_run.scheduled_start_time
+    own_id = f"{Path(name).stem}-{scheduled:%Y-%m-%d}" if dated else default_run_id(plan)
+    ledger = Ledger(opened, run_id or own_id)
     require_datasets(plan, ledger)
     require_machine(plan, ledger)
     record_run(ledger, plan)
@@ -97,7 +99,8 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     """
     progress = cast(UUID, create_progress_artifact(progress=0.0, description=f"run {ledger.run_id}"))
     outcomes: dict[str, CellOutcome] = {}
-    legs = _legs(plan)
+    mirrored = [planned for planned in plan.cells if planned.visits in MIRRORED]
+    legs: list[int | None] = [*sorted({start.leg for planned in mirrored for start in planned.starts})] or [None]
     total = sum(_is_measured_in(planned, leg) for leg in legs for planned in plan.cells)
     gone, clock = 0, StoppableClock()
     tell = get_run_logger().info
@@ -128,12 +131,6 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
                 future.cancel()
             raise
     return list(outcomes.values())
-
-
-def _legs(plan: Plan) -> list[int | None]:
-    """The legs of a mirrored plan in their order; None: all of a cell in one go."""
-    mirrored = [planned for planned in plan.cells if planned.visits in MIRRORED]
-    return list(sorted({start.leg for planned in mirrored for start in planned.starts})) or [None]
 
 
 def _is_measured_in(planned: PlannedCell, leg: int | None) -> bool:
@@ -193,25 +190,13 @@ def step_measured(ledger: Ledger, cell_key: str, step: str) -> str:
 @task(cache_policy=NO_CACHE, persist_result=False)
 def publish_results(store: Store, run_id: str) -> str:
     """Consolidate every run of the store, write the report, and show both in the UI."""
-    report, rows = until_back(partial(published, store, run_id), partial(StoppableClock().sleep, AWAY_POLL_S))
+
+    def published() -> tuple[str, list[dict[str, str]]]:
+        publish(store)
+        return write_report(store), result_rows(store, run_id)
+
+    report, rows = until_back(published, partial(StoppableClock().sleep, AWAY_POLL_S))
     create_table_artifact(key="results", table=rows, description=f"run {run_id}")
     link = Path(report).as_uri() if "://" not in report else report
     create_link_artifact(key="report", link=link, link_text="the report", description=f"report after run {run_id}")
     return report
-
-
-def published(store: Store, run_id: str) -> tuple[str, list[dict[str, str]]]:
-    """Consolidate every run of the store and write the report: where that is, and the rows of one run."""
-    publish(store)
-    return write_report(store), result_rows(store, run_id)
-
-
-def _dated_run_id(name: str) -> str:
-    scheduled: Any = runtime.flow_run.scheduled_start_time
-    return f"{Path(name).stem}-{scheduled:%Y-%m-%d}"
-
-
-def _stop_endless_retries() -> None:
-    count = runtime.flow_run.run_count or 0
-    if count > MAX_FLOW_RUNS:
-        raise SweepIncomplete(f"this flow run was started {count} times: look at its log before starting another")

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
 from tests.fake_engine import answer_letter
+from tests.loopback import Answering, serving
 
 Lie = Literal["honest", "blank", "wrong", "refused", "no choices", "broken"]
 
@@ -24,8 +23,9 @@ LATEST_S = 0.02
 class FakeChat:
     """What the server was asked, and how it answers: `lie` may be changed while it runs."""
 
-    def __init__(self, port: int) -> None:
-        self.base_url = f"http://127.0.0.1:{port}/v1"
+    base_url: str
+
+    def __init__(self) -> None:
         self.lie: Lie = "honest"
         self.form = "The answer is ({letter})"
         self.asked: list[dict[str, Any]] = []
@@ -47,31 +47,15 @@ class FakeChat:
 def fake_chat() -> Iterator[FakeChat]:
     """A running server; it is gone afterwards."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    chat = FakeChat()
 
-        def log_message(self, *_: Any) -> None:
-            return
-
+    class Handler(Answering):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            body = json.loads(self.received())
             chat.asked.append(body)
             time.sleep(random.random() * LATEST_S)  # so that answers overtake one another
-            data = json.dumps(chat.answer(body)).encode()
-            self.send_response(500 if chat.lie == "broken" else 200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.reply(500 if chat.lie == "broken" else 200, json.dumps(chat.answer(body)).encode())
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    chat = FakeChat(server.server_address[1])
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(Handler) as address:
+        chat.base_url = f"http://{address}/v1"
         yield chat
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -11,8 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from flows.clock import StoppableClock
-from flows.clusters.names import cluster_name
-from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed
+from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed, cluster_name
 from flows.run_context import RunContext, Slots
 from tests.fake_run import FakeRun
 from warehouse.ledger.looks import SharedLook

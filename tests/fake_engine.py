@@ -166,14 +166,12 @@ class Handler(BaseHTTPRequestHandler):
         return
 
     def do_GET(self) -> None:
-        if self.path == "/health":
-            self.reply(200, "text/plain", "")
+        if self.path in ("/health", "/metrics"):
+            self.reply(200, "text/plain", metrics() if self.path == "/metrics" else "")
         elif self.path == "/version":
-            self.reply(200, "application/json", json.dumps({"version": "fake"}))
-        elif self.path == "/metrics":
-            self.reply(200, "text/plain", metrics())
+            self.document(200, {"version": "fake"})
         elif self.path == "/v1/models":
-            self.reply(200, "application/json", json.dumps({"object": "list", "data": [{"id": served_name()}]}))
+            self.document(200, {"object": "list", "data": [{"id": served_name()}]})
         else:
             self.reply(404, "text/plain", "")
 
@@ -189,19 +187,17 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         prompt = body["messages"][-1]["content"]
         if self.path == "/tokenize":
-            if LIE == "no_tokenize":
-                self.reply(404, "application/json", json.dumps({"detail": "Not Found"}))
-                return
-            self.reply(200, "application/json", json.dumps({"count": tokens_in(prompt), "max_model_len": 2048}))
+            found = {"count": tokens_in(prompt), "max_model_len": 2048}
+            self.document(404, {"detail": "Not Found"}) if LIE == "no_tokenize" else self.document(200, found)
             return
         if too_long(tokens_in(prompt) + body["max_tokens"]):
-            self.reply(400, "application/json", json.dumps({"error": {"message": "maximum context length exceeded"}}))
+            self.document(400, {"error": {"message": "maximum context length exceeded"}})
             return
         reasoning, text, tokens = make_text(prompt, body["max_tokens"], bool(body.get("ignore_eos")))
         text = fake_faults.text_of(text)
         number = count_request(prompt, body)
         if LIE == "error":
-            self.reply(500, "application/json", json.dumps({"error": {"message": "the fake engine fails on purpose"}}))
+            self.document(500, {"error": {"message": "the fake engine fails on purpose"}})
             return
         if LIE == "hangs_later" and (os.path.exists(HANG) if HANG else number > AFTER):  # noqa: PTH110
             threading.Event().wait()
@@ -211,7 +207,7 @@ class Handler(BaseHTTPRequestHandler):
         asked_whole = not body.get("stream") and not body.get("ignore_eos")
         timed = bool(not asked_whole or body.get("return_token_ids")) and not body.get("logprobs")
         if LIE == "some_errors" and timed and number % 20 == 0:
-            self.reply(500, "application/json", json.dumps({"error": {"message": "one in twenty"}}))
+            self.document(500, {"error": {"message": "one in twenty"}})
             return
         usage = {"prompt_tokens": fake_faults.read(tokens_in(prompt)), "completion_tokens": fake_faults.told(tokens)}
         finish = "length" if body.get("ignore_eos") or LIE == "cut_off" else "stop"
@@ -244,7 +240,7 @@ class Handler(BaseHTTPRequestHandler):
                 **metrics_of(tokens, took_s / tokens, took_s),
             }
             cut_off = LIE == "cuts" and timed and asked_whole and number % 2 == 0
-            self.reply(200, "application/json", json.dumps(fake_faults.said(answer)), cut_off)
+            self.document(200, fake_faults.said(answer), cut_off)
 
     def stand_still(self, streams: bool) -> None:
         """Begin an answer that never ends, until whoever asked is gone."""
@@ -300,6 +296,9 @@ class Handler(BaseHTTPRequestHandler):
     def event(self, event: dict[str, Any]) -> None:
         self.wfile.write(f"data: {json.dumps(fake_faults.said(event))}\n\n".encode())
         self.wfile.flush()
+
+    def document(self, status: int, said: dict[str, Any], cut: bool = False) -> None:
+        self.reply(status, "application/json", json.dumps(said), cut)
 
     def reply(self, status: int, kind: str, text: str, cut: bool = False) -> None:
         data = text.encode()

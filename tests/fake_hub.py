@@ -9,11 +9,11 @@ import csv
 import hashlib
 import io
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.loopback import Answering, serving
 
 COMMIT = "c0ffee" + "0" * 34
 
@@ -21,8 +21,9 @@ COMMIT = "c0ffee" + "0" * 34
 class FakeHub:
     """What the hub has and how it answers; both may be changed while it runs."""
 
-    def __init__(self, port: int) -> None:
-        self.endpoint = f"http://127.0.0.1:{port}"
+    endpoint: str
+
+    def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.refusal: tuple[int, str] | None = None
         self.asked: list[str] = []
@@ -61,22 +62,11 @@ class FakeHub:
 def fake_hub() -> Iterator[FakeHub]:
     """A running hub; it is gone afterwards."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    hub = FakeHub()
 
-        def log_message(self, *_: Any) -> None:
-            return
-
-        def do_GET(self) -> None:
-            self.serve()
-
-        def do_HEAD(self) -> None:
-            self.serve()
-
-        def do_POST(self) -> None:
-            self.serve(self.rfile.read(int(self.headers.get("content-length", 0))))
-
-        def serve(self, body: bytes = b"") -> None:
+    class Handler(Answering):
+        def serve(self) -> None:
+            body = self.received().decode()
             hub.asked.append(f"{self.command} {self.path}")
             path = self.path.split("?")[0]
             if hub.refusal:
@@ -87,7 +77,7 @@ def fake_hub() -> Iterator[FakeHub]:
             elif "/tree/" in path:
                 self.reply(200, json.dumps(hub.entries()).encode())
             elif "/paths-info/" in path:
-                self.reply(200, json.dumps(wanted(body)).encode())
+                self.reply(200, json.dumps([entry for entry in hub.entries() if entry["path"] in body]).encode())
             elif "/revision/" in path or path == f"/api/datasets/{hub.hub_id}":
                 siblings = [{"rfilename": name} for name in hub.files]
                 info = {"id": hub.hub_id, "_id": "0", "sha": COMMIT, "siblings": siblings, "tags": [], "private": False}
@@ -103,28 +93,8 @@ def fake_hub() -> Iterator[FakeHub]:
             digest = hashlib.sha1(data).hexdigest()
             self.reply(200, data, {"ETag": f'"{digest}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"})
 
-        def reply(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
-            self.send_response(status)
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(data)
+        do_GET = do_HEAD = do_POST = serve
 
-    def wanted(body: bytes) -> list[dict[str, Any]]:
-        text = body.decode()
-        return [entry for entry in hub.entries() if entry["path"] in text]
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    hub = FakeHub(server.server_address[1])
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(Handler) as address:
+        hub.endpoint = f"http://{address}"
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.loopback import Answering, serving
 
 TERMINATE = json.dumps({"action": "terminate", "time": "2026-11-23T09:30:00Z"})
 REBALANCE = json.dumps({"noticeTime": "2026-11-23T09:20:00Z"})
@@ -17,8 +17,10 @@ EC2, GOOGLE, BROKEN = "ec2", "google", "broken"
 class FakeMetadata:
     """What one machine's service says; `notice`, `rebalance` and `token` may be changed at any time."""
 
-    def __init__(self, cloud: str, url: str) -> None:
-        self.cloud, self.url = cloud, url
+    url: str
+
+    def __init__(self, cloud: str) -> None:
+        self.cloud = cloud
         self.notice = self.rebalance = False
         self.token = "first"
         self.asked: list[str] = []
@@ -48,33 +50,15 @@ class FakeMetadata:
 def metadata_of(cloud: str) -> Iterator[FakeMetadata]:
     """A service on a port of its own."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.serve()
+    service = FakeMetadata(cloud)
 
-        def do_PUT(self) -> None:
-            self.serve()
-
+    class Handler(Answering):
         def serve(self) -> None:
             status, text = service.answer(self.command, self.path, self.headers)
-            data = text.encode()
-            self.send_response(status)
-            if service.cloud == GOOGLE:
-                self.send_header("Metadata-Flavor", "Google")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.reply(status, text.encode(), {"Metadata-Flavor": "Google"} if cloud == GOOGLE else None)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            del format, args
+        do_GET = do_PUT = serve
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    service = FakeMetadata(cloud, f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with serving(Handler) as address:
+        service.url = f"http://{address}"
         yield service
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -110,20 +110,14 @@ class FakeRun:
         self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str
     ) -> subprocess.Popen[str]:
         """Start the node runner."""
-        argv = [
-            str(python),
-            "-m",
-            "tasks.cell",
-            "--store",
-            self.store_url,
-            "--run",
-            "r1",
-            "--cell",
-            self.key,
-            *arguments,
-        ]
+        argv = [str(python), "-m", "tasks.cell", "--store", self.store_url, "--run", "r1", "--cell", self.key]
         return subprocess.Popen(
-            argv, cwd=ROOT, env=self.env(lie) | env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*argv, *arguments],
+            cwd=ROOT,
+            env=self.env(lie) | env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
 
     def env(self, lie: str) -> dict[str, str]:
@@ -186,13 +180,13 @@ def write_user_configs(
     """A user's own sweep with an engine, a model and a suite of their own; techniques are separated by spaces."""
     rows = [f"  - {{model: fake-model, precision: bf16, technique: {TECHNIQUES[name]}}}" for name in technique.split()]
     sweep = SWEEP.format(cells="\n".join(rows), suite="fake-suite", visits=visits, max_model_len=max_model_len)
-    files: Mapping[str, str] = {
-        "sweep.yaml": sweep,
-        "models/fake-model.yaml": MODEL,
-        "suites/fake-suite.yaml": suite,
-        "engines/fake.yaml": ENGINE.format(python=sys.executable, root=ROOT),
-    }
-    for name, text in files.items():
+    engine = ENGINE.format(python=sys.executable, root=ROOT)
+    write_sweep(folder, {"sweep.yaml": sweep, "suites/fake-suite.yaml": suite, "engines/fake.yaml": engine})
+
+
+def write_sweep(folder: Path, files: Mapping[str, str]) -> None:
+    """A user's files for a sweep of the fake model: texts by their path in the folder."""
+    for name, text in {"models/fake-model.yaml": MODEL, **files}.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from flows.terminal.prefect_server.session import PrefectSession
+from flows.terminal.prefect_session import PrefectSession
 
 SELDOM_S = 0.5
 """Between two looks at what takes half a minute: each costs the server 10 ms, on the cores that the thing needs."""

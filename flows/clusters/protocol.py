@@ -1,11 +1,13 @@
 """What the flow asks of a place to run: where next, launch, look, take down.
 
 A `Site` knows what can be rented and remembers where it failed; a `Cluster` is one rented place that runs one cell's
-node runner. `local` is this machine, `skypilot` is whatever SkyPilot reaches.
+node runner. `local` is this machine, `skypilot` is whatever SkyPilot reaches. A cluster's name follows from store, run
+and cell: so a flow that starts again finds what an earlier one rented, and the reaper knows whose a cluster is.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import NamedTuple, Protocol, Self
 
 from configs.errors import SpecsweepError
@@ -66,14 +68,13 @@ Decision = Launch | Wait
 class CellNeed(NamedTuple):
     """What a site must know about a cell to choose its next place.
 
-    `losses`: lost placements of this cell, over all flows of the run. `remaining_s`, `done_s`: forecast seconds of the
-    work left, and of the work measured. `elapsed_s`: since the run first started.
+    `losses`: lost placements of this cell, over all flows of the run. `remaining_s`: forecast seconds of the work left.
+    `elapsed_s`: since the run first started.
     """
 
     cell_key: str
     losses: int
     remaining_s: float
-    done_s: float
     elapsed_s: float
 
 
@@ -84,22 +85,17 @@ class Cluster(Protocol):
         """Whether an earlier flow's cluster of this name still runs the cell; then it is followed, not launched."""
 
     def launch(self, job: CellJob) -> float | None:
-        """Start the node runner.
+        """Start the node runner, or raise LaunchFailed.
 
         Returns:
             The moment from which the cloud counts the machine's time, seconds since 1970; None if nobody knows.
-
-        Raises:
-            LaunchFailed: it could not be started.
         """
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         """How it ended; None while it runs. Never blocks for long.
 
-        Args:
-            heard_s: seconds since the runner's last heartbeat reached the store; None if there was none. A
-                cluster may trust a fresh heartbeat and ask nobody else.
-            insist: ask everybody who can be asked, however recently that was done.
+        `heard_s`: seconds since the runner's last heartbeat reached the store, None if there was none; a cluster may
+        trust a fresh one and ask nobody else. `insist`: ask everybody who can be asked, however recently that was done.
         """
 
     def log_tail(self, lines: int) -> list[str]:
@@ -126,3 +122,24 @@ class Site(Protocol):
 
     def ended(self, cell_key: str, offer: Offer, loss: Ended | None, detail: str = "") -> None:
         """Remember how a placement ended (`Ended.loss`; None: nothing is held against the place), and what was said."""
+
+
+PREFIX = "specsweep-"
+"""Beginning of every cluster's name."""
+
+LABEL = "specsweep"
+"""Label of everything rented: its value is the store's hash."""
+
+
+def store_hash(store_url: str) -> str:
+    """Five hex digits that tell clusters of one store from those of another in the same account."""
+    return _hex(store_url.rstrip("/"))[:5]
+
+
+def cluster_name(store_url: str, run_id: str, cell_key: str) -> str:
+    """`specsweep-<store>-<run and cell>`, 26 characters: GCP has room for 35, SkyPilot's user hash included."""
+    return f"{PREFIX}{store_hash(store_url)}-{_hex(f'{run_id}/{cell_key}')[:10]}"
+
+
+def _hex(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

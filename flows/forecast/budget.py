@@ -6,7 +6,7 @@ forecast says is left. Sources of both: `warehouse/dataset/spending.py` and `flo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
@@ -29,6 +29,13 @@ MOST_DIGITS = 6
 
 class BudgetExceeded(SpecsweepError):
     """A run would cost more than it may, or nobody can say what it would cost; the text has the amounts."""
+
+
+class _Limit(NamedTuple):
+    field: Field
+    who: str
+    budget_usd: float
+    spent_usd: float
 
 
 class Fit(NamedTuple):
@@ -97,76 +104,64 @@ class Purse:
         self._spending = Spending(store, now_s, look)
         self._run_id, self._budget, self._now_s, self._sweep_file = run_id, budget, now_s, sweep_file
 
-    def spent(self) -> Spent:
-        """What the run has cost so far."""
-        return self._spending.of_run(self._run_id)
-
     def fits(self, forecast: Forecast) -> list[Fit]:
         """Every budget that is set, against what is spent and what is forecast; of the cells, only the dearest."""
-        budget = self._budget
-        if not budget.is_set:
+        if not self._budget.is_set:
             return []
 
-        def fit(field: Field, who: str, budget_usd: float, spent_usd: float, left: Forecast | CellForecast) -> Fit:
-            left_usd = left.usd_spot if forecast.spot else left.usd_on_demand
-            return Fit(field, who, budget_usd, spent_usd, left_usd, left.gpu_h == 0)
+        def fit(limit: _Limit, left: Forecast | CellForecast) -> Fit:
+            return Fit(*limit, left.usd_spot if forecast.spot else left.usd_on_demand, left.gpu_h == 0)
 
         run, found = self._spending.of_run(self._run_id, fresh=True), list[Fit]()
-        if budget.cell_usd is not None and forecast.cells:
+        if self._budget.cell_usd is not None and forecast.cells:
+            spent = [(cell, run.by_cell.get(cell.cell_key, 0.0)) for cell in forecast.cells]
             each = [
-                fit("cell_usd", f"cell {cell.label}", budget.cell_usd, run.by_cell.get(cell.cell_key, 0.0), cell)
-                for cell in forecast.cells
+                fit(_Limit("cell_usd", f"cell {cell.label}", self._budget.cell_usd, usd), cell) for cell, usd in spent
             ]
             found.append(max(each, key=lambda one: (not one.fits, one.spent_usd + (one.left_usd or 0.0))))
-        if budget.run_usd is not None:
-            found.append(fit("run_usd", f"run {self._run_id}", budget.run_usd, run.usd, forecast))
-        if budget.month_usd is not None:
-            month = self._spending.of_month(fresh=True)
-            found.append(fit("month_usd", _month_name(self._now_s()), budget.month_usd, month.usd, forecast))
-        return found
+        return found + [fit(limit, forecast) for limit in self._of_all_cells(run, fresh=True)]
 
     def check_start(self, forecast: Forecast) -> None:
-        """Let a run start or go on only if what is left of it fits its budgets.
-
-        Raises:
-            BudgetExceeded: it does not, or a price is not known.
-        """
+        """Raise BudgetExceeded if what is left of a run does not fit its budgets, or a price is not known."""
         found = self.fits(forecast)
         why = _refusal(found, forecast, self._sweep_file)
         if why is None and any(not fit.is_done for fit in found):
-            why = self._unpriced(self.spent())
+            why = self._unpriced(self._spending.of_run(self._run_id))
         if why is not None:
             raise BudgetExceeded(why)
 
     def over_run(self) -> str | None:
         """Why the whole run must stop now: its own budget, or the month's; None to go on."""
-        return self._sure(self._over_run)
+
+        def look(fresh: bool) -> str | None:
+            run = self._spending.of_run(self._run_id, fresh=fresh)
+            limits = self._of_all_cells(run, fresh)
+            said = (over(each.spent_usd, each.budget_usd, each.who, each.field, self._sweep_file) for each in limits)
+            return self._unpriced(run) or next(filter(None, said), None)
+
+        has_limit = self._budget.run_usd is not None or self._budget.month_usd is not None
+        return _sure(look) if has_limit else None
 
     def over_cell(self, cell_key: str) -> str | None:
         """Why one cell must stop now; None to go on."""
-        return self._sure(lambda fresh: self._over_cell(cell_key, fresh))
-
-    def _over_run(self, fresh: bool) -> str | None:
-        run_usd, month_usd = self._budget.run_usd, self._budget.month_usd
-        if run_usd is None and month_usd is None:
+        limit_usd = self._budget.cell_usd
+        if limit_usd is None:
             return None
-        run = self._spending.of_run(self._run_id, fresh=fresh)
-        said = self._unpriced(run)
-        if said is None and run_usd is not None:
-            said = over(run.usd, run_usd, f"run {self._run_id}", "run_usd", self._sweep_file)
-        if said is None and month_usd is not None:
-            month = self._spending.of_month(fresh=fresh)
-            said = over(month.usd, month_usd, _month_name(self._now_s()), "month_usd", self._sweep_file)
-        return said
 
-    def _over_cell(self, cell_key: str, fresh: bool) -> str | None:
-        if self._budget.cell_usd is None:
-            return None
-        run = self._spending.of_run(self._run_id, fresh=fresh)
-        spent_usd = run.by_cell.get(cell_key, 0.0)
-        return self._unpriced(run) or over(
-            spent_usd, self._budget.cell_usd, f"cell {cell_key}", "cell_usd", self._sweep_file
-        )
+        def look(fresh: bool) -> str | None:
+            run = self._spending.of_run(self._run_id, fresh=fresh)
+            spent_usd = run.by_cell.get(cell_key, 0.0)
+            return self._unpriced(run) or over(spent_usd, limit_usd, f"cell {cell_key}", "cell_usd", self._sweep_file)
+
+        return _sure(look)
+
+    def _of_all_cells(self, run: Spent, fresh: bool) -> Iterator[_Limit]:
+        if self._budget.run_usd is not None:
+            yield _Limit("run_usd", f"run {self._run_id}", self._budget.run_usd, run.usd)
+        if self._budget.month_usd is not None:
+            now_s = self._now_s()
+            month = f"{datetime.fromtimestamp(now_s, UTC):%B %Y} (all runs of this store)"
+            yield _Limit("month_usd", month, self._budget.month_usd, self._spending.of_month(fresh=fresh).usd)
 
     def _unpriced(self, run: Spent) -> str | None:
         """Why no budget can be kept: something was rented without a price; None if nothing was."""
@@ -177,9 +172,10 @@ class Purse:
             f"rent only what has a price, or leave cloud.budget out of {self._sweep_file}, and start the same run again"
         )
 
-    def _sure(self, look: Callable[[bool], str | None]) -> str | None:
-        """Look cheaply first, and at the store itself before anything is stopped."""
-        return None if look(False) is None else look(True)
+
+def _sure(look: Callable[[bool], str | None]) -> str | None:
+    """Look cheaply first, and at the store itself before anything is stopped."""
+    return None if look(False) is None else look(True)
 
 
 def _too_much(fit: Fit, sweep_file: str) -> str:
@@ -199,7 +195,3 @@ def _amounts(total_usd: float, limit_usd: float, *others_usd: float) -> tuple[st
     while differ and digits < MOST_DIGITS and f"{total_usd:.{digits}f}" == f"{limit_usd:.{digits}f}":
         digits += 1
     return tuple(f"{usd:.{digits}f}" for usd in (total_usd, limit_usd, *others_usd))
-
-
-def _month_name(now_s: float) -> str:
-    return f"{datetime.fromtimestamp(now_s, UTC):%B %Y} (all runs of this store)"

@@ -1,36 +1,173 @@
 """How long things take before anyone has measured them: launch, start, and each step by its workload.
 
-The assumptions are constants with their source, and the sentences that users read are built from those
-constants, so that the two can't disagree.
+A decoding step of a batch reads weights and cache, or computes, whichever takes longer (Pope et al. 2022, "Efficiently
+Scaling Transformer Inference", arXiv:2211.05102):
+
+    seconds per step = max(gigabytes read / bandwidth, operations / FLOPS) + overhead
+    gigabytes read   = weights that a batch touches + batch x cache of one context
+    operations       = 2 x active parameters x batch
+
+Several cards count as ideal ones, so their figures are the upper end of scaling. Tensor parallel ones are a single card
+with the bandwidth and FLOPS of all, exchanging activations in no time (the paper's section 3 says what it takes). Of
+pipeline and data parallel groups each takes its share of the requests and reads its weights for it.
+
+What was fitted was fitted to published figures (docs/sources.md); what is assumed says so. The sentences that users
+read are built from the constants, so that the two can't disagree.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from configs.cell import Cell, Gpu
+from configs.checks.engine import memory_gb, weights_gb
 from configs.load import AUTO_GPU
-from configs.schema import PlannedCell
+from configs.schema import Plan, PlannedCell
 from configs.step import MeasuredStep, Work
 from configs.steps import smoke
+from configs.steps.eval import EvalStep
 from configs.steps.smoke import SmokeStep
 from configs.visits import Measurement, Start
-from flows.forecast.decoding import (
-    BANDWIDTH_EFFICIENCY,
-    BATCH_EFFICIENCY,
-    COMPUTE_EFFICIENCY,
-    CPU_GENERATE_TOK_S,
-    CPU_MOST_AT_ONCE,
-    CPU_TOK_S,
-    GAIN_BY_METHOD,
-    GAIN_HALVES_AT,
-    GENERATE_OVERHEAD_S,
-    STEP_OVERHEAD_S,
-    at_once,
-    compute_s,
-    decode_tok_s,
-)
+
+BANDWIDTH_EFFICIENCY = 0.8
+"""Share of the data sheet's memory bandwidth that decoding reaches; fitted to the five AR rows
+of mtp-diffusion-h100 (docs/sources.md)."""
+
+COMPUTE_EFFICIENCY = 0.4
+"""Share of the data sheet's dense 16-bit FLOPS that is reached. The five AR rows of mtp-diffusion-h100 lose 0.14 to
+0.73 s of each request to an 8K prompt: 0.35 to 1.03 of the H100's, in fp8; this is the cautious end."""
+
+STEP_OVERHEAD_S = 0.0032
+"""Time per decoding step that neither explains (launches, sampling, host); fitted to the same five rows."""
+
+GENERATE_OVERHEAD_S = 0.09
+"""The same of Hugging Face's `generate`, which launches every kernel by itself: the AR row of mtp-transformers-h100,
+8.8 tok/s, less what its weights take to be read. Our guards call that row too slow for its card; it is the only one."""
+
+KV_BYTES_PER_VALUE = 2
+"""The key/value cache stays in 16 bits, whatever the weights are."""
+
+GAIN_BY_METHOD = {
+    "ar": 1.0,
+    "mtp": 1.7,
+    "diffusion": 3.8,
+    "dflash": 2.0,
+    "draft_model": 1.4,
+    "eagle": 1.4,
+    "eagle3": 1.4,
+    "ngram": 1.0,
+    "suffix": 1.0,
+}
+"""Expected speed over AR, one request at a time. mtp and diffusion: middle of mtp-diffusion-h100; dflash:
+mtp-dflash-h100 (docs/sources.md); the rest: cautious."""
+
+GAIN_HALVES_AT = 32
+"""Further requests in flight that halve what a technique gains. From 1 to 16 at a time, mtp-dflash-h100 saw 3.11x
+become 2.54x (MTP) and 3.03x become 1.93x (DFlash) on the dense 31B, which is a half at 41 and at 13; on the 26B-A4B
+neither faded. Beyond 16 nobody published a figure."""
+
+BATCH_EFFICIENCY = 0.85
+"""Of several requests at a time, each runs at this share of what the roofline says. The AR rows of mtp-dflash-h100 at
+16 at a time are 0.62 (31B) and 1.26 (26B-A4B) of it; their geometric mean is 0.89."""
+
+ENGINE_GB = 4.0
+"""GPU memory that neither weights nor cache can have: activations, graphs, a draft model. Assumed."""
+
+CPU_TOK_S = 500.0
+"""Tokens per second of the tiny family's target on one CPU core (measured 488-595 on two cores)."""
+
+CPU_GENERATE_TOK_S = 100.0
+"""The same of `generate` (measured 102 beside busy neighbours, up to 246 without)."""
+
+CPU_MOST_AT_ONCE = 4
+"""Requests beyond which two cores get no faster. Assumed: the most that the demo asks for."""
+
+
+def decode_tok_s(cell: Cell, gpu: Gpu, context_tokens: int, at_once: int = 1) -> float:
+    """Expected tokens per second of one cell, all requests together.
+
+    The roofline times the technique's expected gain. One request at a time, it gives the ten AR figures of
+    mtp-diffusion-h100 to 20 %. Without a bandwidth (a CPU) the tiny family's measured rate is used.
+
+    `context_tokens` are in the cache of each of the `at_once` requests in flight.
+    """
+    gain, generates = gain_at(cell.technique.method, at_once), cell.engine.kind == "transformers"
+    if gpu.bandwidth_gb_s is None:
+        alone = CPU_GENERATE_TOK_S if generates else CPU_TOK_S
+        return alone * gain * _effective(min(at_once, CPU_MOST_AT_ONCE))
+    batch = at_once / _groups(cell, at_once)
+    read_gb = _weights_read_gb(cell, batch) + batch * kv_gb(cell, context_tokens)
+    read_s = read_gb / (gpu.bandwidth_gb_s * cell.tensor_parallel * BANDWIDTH_EFFICIENCY)
+    overhead_s = GENERATE_OVERHEAD_S if generates else STEP_OVERHEAD_S
+    step_s = max(read_s, compute_s(cell, gpu, at_once, at_once)) + overhead_s
+    return gain * _effective(at_once) / step_s
+
+
+def gain_at(method: str, at_once: int) -> float:
+    """Expected speed over AR with this many requests in flight: checking drafts costs less while the GPU idles."""
+    return 1 + (GAIN_BY_METHOD[method] - 1) / (1 + (at_once - 1) / GAIN_HALVES_AT)
+
+
+def compute_s(cell: Cell, gpu: Gpu, tokens: int, at_once: int) -> float:
+    """Seconds of arithmetic for so many tokens, decoded or read as prompts; 0 where the GPU's file has no FLOPS.
+
+    All cards work where there are at least as many requests at once as pipeline and data parallel groups.
+
+    Attention over long contexts isn't counted, nor that 8-bit weights may compute faster.
+    """
+    if gpu.bf16_tflops is None:
+        return 0.0
+    tflops = gpu.bf16_tflops * cell.tensor_parallel * _groups(cell, at_once)
+    return 2 * cell.model.active_params_b * tokens / (tflops * 1000 * COMPUTE_EFFICIENCY)
+
+
+def kv_gb(cell: Cell, context_tokens: int) -> float:
+    """Gigabytes of key/value cache of one request; 0 where the model's file doesn't say."""
+    kv = cell.model.kv
+    if kv is None:
+        return 0.0
+    return context_tokens * 2 * kv.layers * kv.kv_heads * kv.head_dim * KV_BYTES_PER_VALUE / 1e9
+
+
+def carried_requests(cell: Cell, gpu: Gpu, tokens: int) -> int | None:
+    """Requests of so many tokens, prompt and answer, that the cache of all cards holds; None where a figure is missing.
+
+    Sliding-window layers are not in `KvCacheLayout`, so a model that has them carries somewhat less.
+    """
+    each_gb, has_gb = kv_gb(cell, tokens), memory_gb(cell, gpu)
+    if has_gb is None or each_gb == 0:
+        return None
+    copies = cell.cards // cell.cards_a_copy
+    free_gb = (has_gb - ENGINE_GB) * cell.cards - weights_gb(cell) * copies
+    return max(1, int(free_gb / each_gb))
+
+
+def at_once(cell: Cell, gpu: Gpu, asked: int, tokens: int) -> int:
+    """Requests of so many tokens in flight: as many as asked for, as the cell takes, and as its KV cache carries."""
+    takes = 1 if cell.engine.kind == "transformers" else cell.serving.max_num_seqs
+    limits = (takes, carried_requests(cell, gpu, tokens))
+    return max(1, min([asked, *(limit for limit in limits if limit is not None)]))
+
+
+def _groups(cell: Cell, at_once: int) -> int:
+    """Pipeline stages and data parallel copies that are busy with so many requests."""
+    return min(at_once, cell.cards // cell.tensor_parallel)
+
+
+def _weights_read_gb(cell: Cell, batch: float) -> float:
+    """Weights that a step reads. Of a mixture of experts each request picks its own; they overlap as if by chance.
+
+    Rather too much: as if no weight were shared by all tokens, since no model's file says what is. Of the 26B-A4B (8 of
+    128 experts) 23 of 25 billion at 16 at a time, where 17 would be.
+    """
+    model = cell.model
+    share: float = 1 - (1 - min(1.0, model.active_params_b / model.total_params_b)) ** batch
+    return share * weights_gb(cell)
+
+
+def _effective(at_once: int) -> float:
+    return at_once * BATCH_EFFICIENCY if at_once > 1 else 1.0
+
 
 CPU_START_S = 25.0
 """An engine start on a CPU, its packages already byte-compiled (measured 19-29 s)."""
@@ -110,77 +247,66 @@ def load_s(cell: Cell, gpu: Gpu, load: Work) -> float:
     return max(work_s, load.requests / load.rate_s if load.rate_s else 0.0) + alone_s
 
 
-def assumptions(
-    gpu: Gpu,
-    methods: set[str],
-    spot: bool,
-    has_evals: bool = False,
-    rented: bool = True,
-    generates: bool = False,
-    cards: int = 1,
-) -> tuple[str, ...]:
-    """What the estimates rest on, as sentences, for these cards, these techniques, and whether `generate` serves."""
-    gains = ", ".join(f"{method} {GAIN_BY_METHOD[method]:g}x" for method in sorted(methods) if method != "ar")
-    gained = (
-        f"Expected gain over AR, one request at a time: {gains} (published elsewhere, docs/sources.md; not a result); "
-        f"half of it is left with {GAIN_HALVES_AT + 1} at a time (fitted up to 16)."
-    )
-    said = [
-        *(_cpu_sentences(gpu) if gpu.bandwidth_gb_s is None else _gpu_sentences(gpu, rented=rented)),
-        *([_CARDS_SENTENCE] if cards > 1 else []),
-        *([_GENERATE_SENTENCE] if generates else []),
-        *([gained] if gains else []),
+def assumptions(plan: Plan, *, spot: bool) -> tuple[str, ...]:
+    """What the estimates of a plan rest on, as sentences; `spot`: it is priced so."""
+    gpu, cells = plan.gpu, [planned.cell for planned in plan.cells]
+    said = []
+    if gpu.bandwidth_gb_s is None:
+        if gpu.name == AUTO_GPU:
+            said.append(
+                "There is no card here (gpu: auto), so times are a processor's, of a tiny model: name the card."
+            )
+        said.append(
+            f"No bandwidth figure for this machine: {CPU_TOK_S:g} tok/s assumed for the tiny family (measured on two "
+            f"cores), no faster beyond {CPU_MOST_AT_ONCE} at a time, {CPU_START_S:g} s for an engine start. Reading "
+            "the prompt isn't counted."
+        )
+    else:
+        said += [
+            f"Decoding: weights that a batch touches, and every request's cache, read at {BANDWIDTH_EFFICIENCY:.0%} of "
+            f"{gpu.bandwidth_gb_s:g} GB/s, plus {STEP_OVERHEAD_S * 1000:g} ms a step (fitted to published AR figures, "
+            "docs/sources.md).",
+            f"Prompts, and large batches: {COMPUTE_EFFICIENCY:.0%} of {gpu.bf16_tflops:g} TFLOPS in 16 bits."
+            if gpu.bf16_tflops
+            else f"gpus/{gpu.name}.yaml has no bf16_tflops: reading prompts isn't counted, nor that large batches "
+            "compute.",
+            f"Launch {GPU_LAUNCH_S:g} s, download at {DOWNLOAD_GB_S:g} GB/s once, {GPU_START_S:g} s for each engine "
+            "start."
+            if plan.cloud is not None
+            else f"The card and the weights are here; {GPU_START_S:g} s for each engine start.",
+        ]
+    if any(cell.cards > 1 for cell in cells):
+        said.append(
+            "Several cards count as ideal ones, which exchange nothing: hours and dollars are the lower end of what "
+            "they take."
+        )
+    if any(cell.engine.kind == "transformers" for cell in cells):
+        said.append(
+            f"generate() of transformers answers one request after the other: {GENERATE_OVERHEAD_S * 1000:g} ms a step "
+            f"beside what it reads, by one published row that is doubtful itself; {CPU_GENERATE_TOK_S:g} tok/s of the "
+            "tiny family on a CPU."
+        )
+    methods = sorted({str(cell.technique.method) for cell in cells} - {"ar"})
+    if gains := ", ".join(f"{method} {GAIN_BY_METHOD[method]:g}x" for method in methods):
+        said.append(
+            f"Expected gain over AR, one request at a time: {gains} (published elsewhere, docs/sources.md; not a "
+            f"result); half of it is left with {GAIN_HALVES_AT + 1} at a time (fitted up to 16)."
+        )
+    said += [
         f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of that.",
         f"A smoke answer has {smoke.OUTPUT_TOKENS} tokens, those that it tries of an eval their usual length, one to a "
         f"sanity question {smoke.SANITY_USUAL_TOKENS}; an eval-tiny answer all of its max_tokens; parity is two passes "
         "of an AR cell and one of any other.",
-        *([_EVAL_SENTENCE] if has_evals else []),
-        "Repeats that end when the machine's pace is known: the middle of their fewest and their most.",
     ]
+    if any(isinstance(step, EvalStep) for planned in plan.cells for step in planned.steps):
+        said.append(
+            "An eval's answers have their suite's usual length, which is our assumption until a run has measured it; "
+            "as many are in flight as the KV cache carries at full length; one answer of max_tokens ends alone, after "
+            "the others."
+        )
+    said.append("Repeats that end when the machine's pace is known: the middle of their fewest and their most.")
     if gpu.price_source:
         said.append(f"Prices: {gpu.price_source}")
     if spot:
         said.append("No preemption: each costs another launch and start, and up to a minute of work.")
     return tuple(said)
-
-
-_EVAL_SENTENCE = (
-    "An eval's answers have their suite's usual length, which is our assumption until a run has measured it; as many "
-    "are in flight as the KV cache carries at full length; one answer of max_tokens ends alone, after the others."
-)
-
-
-_CARDS_SENTENCE = (
-    "Several cards count as ideal ones, which exchange nothing: hours and dollars are the lower end of what they take."
-)
-
-_GENERATE_SENTENCE = (
-    f"generate() of transformers answers one request after the other: {GENERATE_OVERHEAD_S * 1000:g} ms a step beside "
-    f"what it reads, by one published row that is doubtful itself; {CPU_GENERATE_TOK_S:g} tok/s of the tiny family on "
-    "a CPU."
-)
-
-
-def _cpu_sentences(gpu: Gpu) -> list[str]:
-    none = "There is no card here (gpu: auto), so times are a processor's, of a tiny model: name the card."
-    return [
-        *([none] if gpu.name == AUTO_GPU else []),
-        f"No bandwidth figure for this machine: {CPU_TOK_S:g} tok/s assumed for the tiny family (measured on two "
-        f"cores), no faster beyond {CPU_MOST_AT_ONCE} at a time, {CPU_START_S:g} s for an engine start. Reading the "
-        "prompt isn't counted.",
-    ]
-
-
-def _gpu_sentences(gpu: Gpu, *, rented: bool) -> list[str]:
-    bandwidth = math.nan if gpu.bandwidth_gb_s is None else gpu.bandwidth_gb_s
-    return [
-        f"Decoding: weights that a batch touches, and every request's cache, read at {BANDWIDTH_EFFICIENCY:.0%} of "
-        f"{bandwidth:g} GB/s, plus {STEP_OVERHEAD_S * 1000:g} ms a step (fitted to published AR figures, "
-        "docs/sources.md).",
-        f"Prompts, and large batches: {COMPUTE_EFFICIENCY:.0%} of {gpu.bf16_tflops:g} TFLOPS in 16 bits."
-        if gpu.bf16_tflops
-        else f"gpus/{gpu.name}.yaml has no bf16_tflops: reading prompts isn't counted, nor that large batches compute.",
-        f"Launch {GPU_LAUNCH_S:g} s, download at {DOWNLOAD_GB_S:g} GB/s once, {GPU_START_S:g} s for each engine start."
-        if rented
-        else f"The card and the weights are here; {GPU_START_S:g} s for each engine start.",
-    ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from flows.clusters.names import PREFIX, cluster_name, store_hash
+from flows.clusters.protocol import PREFIX, cluster_name, store_hash
 from warehouse.ledger.claims import Claims, estimated_end_s
 from warehouse.ledger.clock import iso_of
 from warehouse.ledger.commits import Ledger
@@ -22,6 +23,17 @@ class CellOfRun(NamedTuple):
     cell_key: str
 
 
+def rented_cells(keys: Iterable[str]) -> tuple[set[CellOfRun], set[CellOfRun]]:
+    """Cells for which a machine was ever asked, and those with a placement whose end is not recorded, by a listing."""
+    asked, ended = set[tuple[CellOfRun, str]](), set[tuple[CellOfRun, str]]()
+    for key in keys:
+        match key.split("/"):
+            case ["runs", run_id, "cells", cell_key, "placements", name]:
+                number, _, word = name.partition(".")
+                (ended if word == "end.json" else asked).add((CellOfRun(run_id, cell_key), number))
+    return {cell for cell, _ in asked}, {cell for cell, _ in asked - ended}
+
+
 class Owner(NamedTuple):
     """Who works with a cluster now. `name` is as leases and flows write it (`warehouse.ledger.owner.owner_name`)."""
 
@@ -36,18 +48,13 @@ class Books:
         self._store = store
         self.hash = store_hash(store.url)
         self.clusters: dict[str, CellOfRun] = {}
-        asked, ended = set[tuple[CellOfRun, str]](), set[tuple[CellOfRun, str]]()
-        for key in store.list("runs"):
+        keys = store.list("runs")
+        for key in keys:
             match key.split("/"):
                 case ["runs", run_id, "cells", cell_key, "cell.json"]:
-                    cell = CellOfRun(run_id, cell_key)
-                    self.clusters[cluster_name(store.url, run_id, cell_key)] = cell
-                case ["runs", run_id, "cells", cell_key, "placements", name]:
-                    number, _, word = name.partition(".")
-                    placement = (CellOfRun(run_id, cell_key), number)
-                    (ended if word == "end.json" else asked).add(placement)
-        self.rented_once = bool(asked)
-        unended = {cell for cell, _ in asked - ended}
+                    self.clusters[cluster_name(store.url, run_id, cell_key)] = CellOfRun(run_id, cell_key)
+        rented, unended = rented_cells(keys)
+        self.rented_once = bool(rented)
         self.open = {name: cell for name, cell in self.clusters.items() if cell in unended}
 
     def knows_not(self, cluster: str) -> bool:
@@ -82,28 +89,18 @@ class Books:
         now = leases.clock.now_iso()
         for story in reversed(open_ones):
             is_newest = story is open_ones[-1]
-            at = now if was_there and is_newest else min(now, iso_of(self._gone_s(cell, story, stories)))
+            later = next((each for each in stories if each.asked.number > story.asked.number), None)
+            at = now if was_there and is_newest else min(now, iso_of(self.gone_s(cell, story, later)))
             number = self._close_attempt(leases, stories, story, how, reason, at) if is_newest else None
             end = PlacementEnd(at=at, outcome=how.row.recorded, detail=detail, attempt=number, estimated=at != now)
             placements.end(story.asked.number, end)
 
-    def gone_s(self, cell: CellOfRun) -> float:
-        """When the cell's newest cluster was gone at the latest if nobody sees it, seconds since 1970."""
-        stories = self._placements(cell).stories()
-        return self._gone_s(cell, stories[-1], stories)
-
-    def _gone_s(self, cell: CellOfRun, story: PlacementStory, stories: list[PlacementStory]) -> float:
-        later = [each.asked.asked_at for each in stories if each.asked.number > story.asked.number]
-        return estimated_end_s(Ledger(self._store, cell.run_id), story, later[0] if later else None)
+    def gone_s(self, cell: CellOfRun, story: PlacementStory, later: PlacementStory | None = None) -> float:
+        """When a cluster was gone at the latest if nobody sees it, seconds since 1970; `later`: what came after it."""
+        return estimated_end_s(Ledger(self._store, cell.run_id), story, later.asked.asked_at if later else None)
 
     def _close_attempt(
-        self,
-        leases: Leases,
-        stories: list[PlacementStory],
-        story: PlacementStory,
-        how: Ended,
-        reason: str,
-        at: str,
+        self, leases: Leases, stories: list[PlacementStory], story: PlacementStory, how: Ended, reason: str, at: str
     ) -> int | None:
         """Close a placement's attempt and return its number, a fresh one if its node never took one; None: not ours."""
         lease = leases.current()

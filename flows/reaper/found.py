@@ -1,15 +1,17 @@
-"""SkyPilot's list and the clouds' lists put together, one entry per cluster, and who owns each."""
+"""SkyPilot's list and the clouds' lists put together, one entry per cluster: who owns each, and what became of it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+from rich import box
+from rich.table import Table
 
 from flows.clusters.clouds.account import Account, Instance
-from flows.clusters.names import PREFIX
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
-from flows.reaper.books import Owner
+from flows.reaper.books import Books
 from warehouse.ledger.clock import duration
 
 NOT_IN_SKY = "not in SkyPilot"
@@ -23,7 +25,7 @@ class Found(NamedTuple):
     """A cluster, or machines that a cluster left.
 
     Attributes:
-        cluster: its name, as `names.cluster_name` made it.
+        cluster: its name, as `protocol.cluster_name` made it.
         status: SkyPilot's word, or `NOT_IN_SKY` or `STRAY`.
         in_sky: whether SkyPilot can be asked to take it down.
         where: cloud and zone or region, e.g. `aws/us-east-1a spot`.
@@ -157,18 +159,17 @@ class Fate(NamedTuple):
 NOBODY = "nobody"
 
 
-def fate_of(found: Found, *, this_store: str, in_run: str | None, owner: Owner | None, now_s: float) -> Fate:
-    """Decide about one cluster.
-
-    `this_store`: hash of the store whose leases we can read. `in_run`: its run that rented the cluster, if any.
-    """
-    if in_run is not None:
+def fate_of(found: Found, books: Books, now_s: float) -> Fate:
+    """Decide about one cluster, by its owner as the books have it now."""
+    cell = books.clusters.get(found.cluster)
+    if cell is not None:
+        owner = books.owner(cell)
         if owner is not None and found.status == STRAY:
             return Fate(True, NOBODY, f"an earlier launch left it; {owner.doing}, elsewhere")
         if owner is not None:
             return Fate(False, owner.name, owner.doing)
-        return Fate(True, NOBODY, f"nobody works on its cell of run {in_run}")
-    if found.cluster.startswith(f"{PREFIX}{this_store}-"):
+        return Fate(True, NOBODY, f"nobody works on its cell of run {cell.run_id}")
+    if not books.knows_not(found.cluster):
         return Fate(True, NOBODY, "no run of this store has its cell")
     whose = found.rented_by or "?"
     if found.expires_s is None:
@@ -177,3 +178,129 @@ def fate_of(found: Found, *, this_store: str, in_run: str | None, owner: Owner |
     if left_s > 0:
         return Fate(False, whose, f"of another store, expires in {duration(left_s)}")
     return Fate(True, whose, f"of another store, expired {duration(-left_s)} ago")
+
+
+Done = Literal["left", "down", "would go down", "not down"]
+
+STYLES: dict[Done, str | None] = {"left": "dim", "down": "green", "would go down": "yellow", "not down": "red"}
+
+
+class Reaped(NamedTuple):
+    """One cluster, what became of it, and what it costs an hour. `remark`: what went wrong on the way."""
+
+    found: Found
+    fate: Fate
+    done: Done
+    age_s: float | None
+    usd_h: float | None
+    remark: str = ""
+
+    def document(self) -> dict[str, object]:
+        """The cluster for `--json`."""
+        return {
+            "cluster": self.found.cluster,
+            "status": self.found.status,
+            "where": self.found.where,
+            "instances": [each.instance_id for each in self.found.instances],
+            "age_s": None if self.age_s is None else round(self.age_s),
+            "owner": self.fate.owner,
+            "usd_h": self.usd_h,
+            "done": self.done,
+            "why": self.fate.why,
+            "remark": self.remark,
+        }
+
+    def texts(self) -> dict[str, str]:
+        """The cluster's columns as people read them."""
+        return {
+            "cluster": self.found.cluster,
+            "what": self.found.status,
+            "where": self.found.where,
+            "age": "?" if self.age_s is None else duration(self.age_s),
+            "owner": self.fate.owner,
+            "$/h": "?" if self.usd_h is None else f"{self.usd_h:.2f}",
+            "done": self.done,
+            "why": f"{self.fate.why} ({self.remark})" if self.remark else self.fate.why,
+        }
+
+
+class ReapReport(NamedTuple):
+    """One look at everything that is rented.
+
+    Attributes:
+        store: whose leases decided.
+        dry_run: nothing was done.
+        reaped: one per cluster, including those that were left.
+        asked: SkyPilot and the clouds that answered.
+        not_asked: who was not asked, and why; nothing can be rented there either.
+        problems: who should have answered, and did not.
+        closed: clusters of open records that were gone already.
+    """
+
+    store: str
+    dry_run: bool
+    reaped: tuple[Reaped, ...]
+    asked: tuple[str, ...]
+    not_asked: tuple[str, ...]
+    problems: tuple[str, ...]
+    closed: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything was looked at, and nothing is left that should be down."""
+        return not self.problems and all(each.done != "not down" for each in self.reaped)
+
+    @property
+    def saved_usd_h(self) -> float:
+        """Dollars an hour of what went down, or would; machines without a known price count as 0."""
+        return sum((each.usd_h or 0.0 for each in self._taken()), start=0.0)
+
+    def document(self) -> dict[str, object]:
+        """The report for `--json`."""
+        return {
+            "store": self.store,
+            "dry_run": self.dry_run,
+            "ok": self.ok,
+            "clusters": [each.document() for each in self.reaped],
+            "saved_usd_h": round(self.saved_usd_h, 4),
+            **{name: list(getattr(self, name)) for name in ("asked", "not_asked", "problems", "closed")},
+        }
+
+    def table(self) -> Table:
+        """One line per cluster."""
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for name in ("cluster", "what", "where", "age", "owner", "$/h", "done", "why"):
+            table.add_column(name, justify="right" if name in ("age", "$/h") else "left", no_wrap=name == "cluster")
+        for each in self.reaped:
+            table.add_row(*each.texts().values(), style=STYLES[each.done])
+        return table
+
+    def lines(self) -> list[str]:
+        """What to print besides the table; the total comes last."""
+        said = [f"not asked: {each}" for each in self.not_asked]
+        said += [f"closed the record of {each}: it was gone" for each in self.closed]
+        said += [f"problem: {each}" for each in self.problems]
+        said += [
+            f"not down: {each.found.cluster} in {each.found.where}: {each.remark}"
+            for each in self.reaped
+            if each.done == "not down"
+        ]
+        return [*said, self.summary()]
+
+    def summary(self) -> str:
+        """The total in one line: how much went down, and what that saves."""
+        asked = f"asked: {', '.join(self.asked) or 'nobody'}"
+        taken = self._taken()
+        if not taken:
+            left = len(self.reaped)
+            return f"nothing to reap{f', {left} left' if left else ': nothing of ours is rented'} ({asked})"
+        unpriced = sum(each.usd_h is None for each in taken)
+        money = f"{self.saved_usd_h:.2f} USD an hour"
+        money += f", and {unpriced} of unknown price" if unpriced else ""
+        count = f"{len(taken)} of {len(self.reaped)}"
+        if self.dry_run:
+            return f"dry run, nothing was done: {count} would go down and save {money} ({asked})"
+        return f"{count} went down, which saves {money} ({asked})"
+
+    def _taken(self) -> list[Reaped]:
+        return [each for each in self.reaped if each.done in ("down", "would go down")]

@@ -10,8 +10,7 @@ from flows.clusters.clouds.account import Account, CloudError, Instance, NotAske
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.server import text_of
 from flows.reaper.books import Books, CellOfRun
-from flows.reaper.found import STRAY, Fate, Found, fate_of, put_together, seen_again
-from flows.reaper.report import Reaped, ReapReport
+from flows.reaper.found import STRAY, Fate, Found, Reaped, ReapReport, fate_of, put_together, seen_again
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import PlacementStory
 from warehouse.ledger.store import Store
@@ -72,7 +71,7 @@ def reap_store(
     census = _census(sky, accounts)  # before the owners are read: a flow records before it rents
     books = Books(store)
     found = put_together(census.rented, census.instances, census.complete, books.clusters)
-    fates = [_fate(each, books, now_s) for each in found]
+    fates = [fate_of(each, books, now_s) for each in found]
     gone = _gone(books, census, {each.cluster for each in found}, now_s)
     doomed = {each.cluster for each, fate in zip(found, fates, strict=True) if fate.reap}
     expired = set(filter(books.knows_not, doomed))
@@ -135,28 +134,17 @@ def _one(
 ) -> Reaped:
     cell = books.clusters.get(found.cluster)
     if fate.reap and not dry_run:
-        fate = _fate(found, books, now_s)  # asked at the last moment: a flow may adopt it while others go down
+        fate = fate_of(found, books, now_s)  # asked at the last moment: a flow may adopt it while others go down
     age_s = None if found.since_s is None else max(0.0, now_s - found.since_s)
     usd_h = _usd_h(found, books, cell)
     if not fate.reap or dry_run:
         return Reaped(found, fate, "would go down" if fate.reap else "left", age_s, usd_h)
-    remarks = _take_down(found, sky, accounts)
-    if remarks.failed:
-        return Reaped(found, fate, "not down", age_s, usd_h, remarks.text)
+    failed, remark = _take_down(found, sky, accounts)
+    if failed:
+        return Reaped(found, fate, "not down", age_s, usd_h, remark)
     if cell is not None and found.status != STRAY:
         books.close(cell, Ended.REAPED, "reaped", REASON, was_there=not found.is_gone)
-    return Reaped(found, fate, "down", age_s, usd_h, remarks.text)
-
-
-def _fate(found: Found, books: Books, now_s: float) -> Fate:
-    cell = books.clusters.get(found.cluster)
-    return fate_of(
-        found,
-        this_store=books.hash,
-        in_run=None if cell is None else cell.run_id,
-        owner=None if cell is None else books.owner(cell),
-        now_s=now_s,
-    )
+    return Reaped(found, fate, "down", age_s, usd_h, remark)
 
 
 def _usd_h(found: Found, books: Books, cell: CellOfRun | None) -> float | None:
@@ -167,13 +155,12 @@ def _usd_h(found: Found, books: Books, cell: CellOfRun | None) -> float | None:
     return None if price is None else price * max(1, len(found.instances))
 
 
-class _Remarks(NamedTuple):
-    failed: bool
-    text: str
+def _take_down(found: Found, sky: Sky, accounts: Sequence[Account]) -> tuple[bool, str]:
+    """By SkyPilot if it knows the cluster; then by id what the cloud showed, as a failover may have left more.
 
-
-def _take_down(found: Found, sky: Sky, accounts: Sequence[Account]) -> _Remarks:
-    """By SkyPilot if it knows the cluster; then by id what the cloud showed, as a failover may have left more."""
+    Returns:
+        Whether that failed, and what was said.
+    """
     by_sky = _down_by_sky(found, sky, purge=False) if found.in_sky else ""
     failures = []
     for account in accounts:
@@ -186,9 +173,9 @@ def _take_down(found: Found, sky: Sky, accounts: Sequence[Account]) -> _Remarks:
     if by_sky and not failures and found.clouds_asked:
         # its machines are gone by the cloud's own word, so SkyPilot may forget it
         forgotten = _down_by_sky(found, sky, purge=True)
-        return _Remarks(bool(forgotten), f"terminated by id, as {by_sky}" + (f"; {forgotten}" if forgotten else ""))
+        return bool(forgotten), f"terminated by id, as {by_sky}" + (f"; {forgotten}" if forgotten else "")
     failures += [by_sky] if by_sky else []
-    return _Remarks(bool(failures), "; ".join(failures))
+    return bool(failures), "; ".join(failures)
 
 
 def _down_by_sky(found: Found, sky: Sky, *, purge: bool) -> str:
@@ -211,7 +198,7 @@ def _gone(books: Books, census: Census, there: set[str], now_s: float) -> dict[s
         if name in there or story is None or "SkyPilot" not in census.asked or _why_unseen(story, census) is not None:
             continue
         is_told = story.asked.offer.cloud in census.complete
-        if (is_told or books.gone_s(cell) < now_s) and books.owner(cell) is None:
+        if (is_told or books.gone_s(cell, story) < now_s) and books.owner(cell) is None:
             found[name] = cell
     return found
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from configs.schema import Plan
+from flows.clusters.clouds import accounts
 from flows.clusters.clouds.account import Account, CloudError, NotAsked
-from flows.clusters.names import cluster_name
+from flows.clusters.protocol import cluster_name
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL
 from warehouse.ledger.commits import Ledger
 
@@ -84,8 +85,6 @@ def expiry_renewed(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) -> I
     if plan.cloud is None:
         yield
         return
-    from flows.clusters.clouds.accounts import accounts  # boto3 takes a while to import
-
     names = [cluster_name(ledger.store.url, ledger.run_id, planned.cell.cell_key) for planned in plan.cells]
     ended = threading.Event()
     renewer = ExpiryRenewer(names, accounts(), tell)

@@ -53,6 +53,21 @@ PROVEN_S = 1800.0
 FORGOTTEN_S = 2 * AVOID_MOST_S
 """A failure this old says nothing any more; the next one starts the count anew."""
 
+FIRST_REST_S, MOST_REST_S = 30.0, 600.0
+"""Bounds of the rests when every pool is avoided: at first, a catalogue of zones is asked through in half a minute."""
+
+JITTER = 0.5
+"""Largest share of a rest that is added at random, so that a run's cells don't all come back in the same second."""
+
+TIGHT = 0.7
+"""Work left over time left from which progress is watched (the paper's A.8)."""
+
+SHORTEST_WAIT_S = 1.0
+"""Keeps a deadline that is due right now from making a loop without a pause."""
+
+NAMED_PLACES = 4
+"""How many places the sentence about a wait names: those that failed last."""
+
 
 class CapacityPool(NamedTuple):
     """What is remembered: an instance type in a zone, spot and on-demand apart."""
@@ -91,6 +106,11 @@ class Trouble(NamedTuple):
         """From when on the pool is as good as any other (seconds since 1970)."""
         return self.at_s + self.avoid_s
 
+    @property
+    def rest_s(self) -> float:
+        """Seconds in which the pool is not asked, even if there is no better one; with `JITTER`, `MOST_REST_S`."""
+        return min(MOST_REST_S / (1 + JITTER), FIRST_REST_S * 2.0 ** min(self.in_a_row - 1, 16))
+
 
 class Failures(NamedTuple):
     """Pools in trouble, and the pool that each cell lost last."""
@@ -98,37 +118,10 @@ class Failures(NamedTuple):
     troubles: Mapping[CapacityPool, Trouble] = MappingProxyType({})
     lost_by: Mapping[str, CapacityPool] = MappingProxyType({})
 
-    def kind_of(self, pool: CapacityPool) -> Ended | None:
-        """How a pool failed last; None: it did not, or has been proven since."""
-        trouble = self.troubles.get(pool)
-        return None if trouble is None else trouble.kind
-
     def is_clear(self, pool: CapacityPool, now_s: float) -> bool:
         """Whether a pool is not being avoided."""
         trouble = self.troubles.get(pool)
         return trouble is None or now_s >= trouble.avoided_until_s
-
-
-class Backoff(NamedTuple):
-    """Bounds of the pauses when every pool is avoided."""
-
-    first_s: float = 30.0
-    most_s: float = 600.0
-
-    def rest_s(self, trouble: Trouble) -> float:
-        """Seconds after a failure in which that pool is not asked; with `JITTER`, at most `most_s`."""
-        return min(self.most_s / (1 + JITTER), self.first_s * 2.0 ** min(trouble.in_a_row - 1, 16))
-
-    def rested_s(self, trouble: Trouble) -> float:
-        """From when on the pool may be asked again, if there is no better one (seconds since 1970)."""
-        return trouble.at_s + self.rest_s(trouble)
-
-
-BACKOFF = Backoff()
-"""Used outside rehearsals; at first, a catalogue of zones is asked through once in half a minute."""
-
-JITTER = 0.5
-"""Largest share of a rest that is added at random, so that a run's cells don't all come back in the same second."""
 
 
 def pool_of(offer: Offer) -> CapacityPool:
@@ -155,10 +148,6 @@ def remember(memory: Failures, event: Event) -> Failures:
     in_a_row = 1 if known is None or new_row else known.in_a_row + (asked_s >= known.at_s)
     troubles[event.pool] = Trouble(event.loss, event.at_s, in_a_row)
     return Failures(troubles, lost_by)
-
-
-TIGHT = 0.7
-"""Work left over time left from which progress is watched (the paper's A.8)."""
 
 
 class WatchedFrom(NamedTuple):
@@ -217,13 +206,6 @@ class Pace(NamedTuple):
         return start.work_s - self.left_s - expected_s
 
 
-SHORTEST_WAIT_S = 1.0
-"""Keeps a deadline that is due right now from making a loop without a pause."""
-
-NAMED_PLACES = 4
-"""How many places the sentence about a wait names: those that failed last."""
-
-
 class Known(NamedTuple):
     """What has been learnt so far.
 
@@ -231,16 +213,8 @@ class Known(NamedTuple):
     """
 
     memory: Failures
-    backoff: Backoff
     pace: Pace | None
     was_on_demand: bool
-
-
-class _Choice(NamedTuple):
-    """Offers of one preference, and the reason to give if one is taken."""
-
-    offers: list[Offer]
-    why: str
 
 
 def decide(
@@ -252,17 +226,17 @@ def decide(
     cells.
     """
     choices = list(_preferred(offers, need, cloud, known))
-    for choice in choices:
-        clear = [offer for offer in choice.offers if known.memory.is_clear(pool_of(offer), now_s)]
+    for wanted, why in choices:
+        clear = [offer for offer in wanted if known.memory.is_clear(pool_of(offer), now_s)]
         if clear:
-            return Launch(min(clear, key=lambda offer: (*_rank(offer, known.memory, now_s), rng.random())), choice.why)
+            return Launch(min(clear, key=lambda offer: (*_rank(offer, known.memory, now_s), rng.random())), why)
     lost = known.memory.lost_by.get(need.cell_key)
-    for choice in choices:
-        rested = [offer for offer in choice.offers if _rested_s(offer, known) <= now_s]
+    for wanted, why in choices:
+        rested = [offer for offer in wanted if _rested_s(offer, known) <= now_s]
         if rested:
             offer = min(rested, key=lambda offer: (pool_of(offer) == lost, _rested_s(offer, known)))
-            return Launch(offer, f"{choice.why or 'every place failed lately'}: trying {offer.where} again")
-    return _wait([offer for choice in choices for offer in choice.offers], known, now_s, rng)
+            return Launch(offer, f"{why or 'every place failed lately'}: trying {offer.where} again")
+    return _wait([offer for wanted, _ in choices for offer in wanted], known, now_s, rng)
 
 
 def why_on_demand(need: CellNeed, cloud: Cloud, known: Known) -> str | None:
@@ -279,21 +253,24 @@ def why_on_demand(need: CellNeed, cloud: Cloud, known: Known) -> str | None:
     return None
 
 
-def _preferred(offers: Sequence[Offer], need: CellNeed, cloud: Cloud, known: Known) -> Iterator[_Choice]:
+def _preferred(
+    offers: Sequence[Offer], need: CellNeed, cloud: Cloud, known: Known
+) -> Iterator[tuple[list[Offer], str]]:
+    """Offers of each preference, and the reason to give if one of them is taken."""
     spot = [offer for offer in offers if offer.spot]
     on_demand = [offer for offer in offers if not offer.spot]
     urgent = why_on_demand(need, cloud, known)
     if not spot:
-        yield _Choice(on_demand, "")
+        yield on_demand, ""
     elif urgent is None:
-        yield _Choice(spot, "")
+        yield spot, ""
         if known.pace is not None and known.pace.is_behind:
-            yield _Choice(on_demand, "on demand: behind cloud.finish_by_h, and no spot to be had")
+            yield on_demand, "on demand: behind cloud.finish_by_h, and no spot to be had"
     elif not on_demand:
-        yield _Choice(spot, f"{urgent}, but nothing can be rented on demand: spot")
+        yield spot, f"{urgent}, but nothing can be rented on demand: spot"
     else:
-        yield _Choice(on_demand, f"on demand: {urgent}")
-        yield _Choice(spot, f"{urgent}, but there is no on-demand capacity: spot")
+        yield on_demand, f"on demand: {urgent}"
+        yield spot, f"{urgent}, but there is no on-demand capacity: spot"
 
 
 def _rank(offer: Offer, memory: Failures, now_s: float) -> tuple[float, bool]:
@@ -304,13 +281,15 @@ def _rank(offer: Offer, memory: Failures, now_s: float) -> tuple[float, bool]:
 
 
 def _rested_s(offer: Offer, known: Known) -> float:
-    return known.backoff.rested_s(known.memory.troubles[pool_of(offer)])
+    """From when on a place that failed may be asked again, if there is no better one (seconds since 1970)."""
+    trouble = known.memory.troubles[pool_of(offer)]
+    return trouble.at_s + trouble.rest_s
 
 
 def _wait(offers: Sequence[Offer], known: Known, now_s: float, rng: random.Random) -> Wait:
     """Wait until the first place has rested, and a random while longer; at most until a deadline rule applies."""
     first = min(offers, key=lambda offer: _rested_s(offer, known))
-    jitter_s = rng.uniform(0, JITTER) * known.backoff.rest_s(known.memory.troubles[pool_of(first)])
+    jitter_s = rng.uniform(0, JITTER) * known.memory.troubles[pool_of(first)].rest_s
     until_s = _rested_s(first, known) + jitter_s
     if known.pace is not None and not known.pace.is_last_call and not known.pace.is_behind:
         until_s = min(until_s, now_s + known.pace.until_due_s)

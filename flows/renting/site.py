@@ -13,8 +13,6 @@ from flows.clusters.skypilot.task_file import load_task
 from flows.forecast.estimates import GPU_LAUNCH_S, GPU_START_S
 from flows.forecast.forecast import Forecast, forecast
 from flows.renting.policy import (
-    BACKOFF,
-    Backoff,
     CapacityPool,
     Event,
     Failures,
@@ -61,7 +59,6 @@ class PolicySite:
         now_s: Callable[[], float],
         rng: random.Random,
         *,
-        backoff: Backoff = BACKOFF,
         waiting_s: Mapping[str, float] | None = None,
         places: int = 1,
         changeover_s: float = CHANGEOVER_S,
@@ -72,8 +69,8 @@ class PolicySite:
         is not measured, by its key. Without it each cell has the deadline to itself. `places`: cells that are
         measured at the same time.
         """
-        self._offers, self._make_cluster, self._cloud = offers, make_cluster, cloud
-        self._now_s, self._rng, self._backoff = now_s, rng, backoff
+        self._offers, self.cluster, self._cloud = offers, make_cluster, cloud
+        self._now_s, self._rng = now_s, rng
         self._waiting_s, self._places, self._changeover_s = dict(waiting_s or {}), places, changeover_s
         self._guard = threading.Lock()
         self._listed: tuple[float, Sequence[Offer]] | None = None
@@ -84,15 +81,11 @@ class PolicySite:
         self._recall(history)
 
     def choose(self, need: CellNeed) -> Decision:
-        """Where to launch the cell's next cluster, or when to ask again.
-
-        Raises:
-            NothingToRent: there is no offer at all.
-        """
+        """Where to launch the cell's next cluster, or when to ask again; NothingToRent without any offer."""
         with self._guard:
             last = self._rented.get(need.cell_key)
             was_on_demand = last is not None and not last.offer.spot
-            known = Known(self._memory, self._backoff, self._pace(need), was_on_demand)
+            known = Known(self._memory, self._pace(need), was_on_demand)
             now_s = self._now_s()
             decision = decide(self._allowed_offers(now_s), need, self._cloud, known, now_s, self._rng)
             if isinstance(decision, Launch) and decision.offer is not None:
@@ -101,10 +94,6 @@ class PolicySite:
                 if is_silent and any(offer.spot for offer in self._current_offers(now_s)):
                     return decision._replace(why="on demand: every spot offer was refused")
             return decision
-
-    def cluster(self, cell_key: str, offer: Offer | None) -> Cluster:
-        """A cluster for one cell, not launched yet."""
-        return self._make_cluster(cell_key, offer)
 
     def ended(self, cell_key: str, offer: Offer, loss: Ended | None, detail: str = "") -> None:
         """Remember how a placement ended (see `Site.ended`)."""
@@ -128,15 +117,15 @@ class PolicySite:
                 continue
             if story.end.outcome is Ended.REFUSED:
                 continue  # whoever starts the run again may have mended it
-            at_s, loss = moment_s(story.end.at), story.end.outcome.loss
-            self._memory = remember(
-                self._memory, Event(asked.cell_key, pool_of(asked.offer), loss, at_s, at_s - asked_s)
-            )
+            at_s = moment_s(story.end.at)
+            event = Event(asked.cell_key, pool_of(asked.offer), story.end.outcome.loss, at_s, at_s - asked_s)
+            self._memory = remember(self._memory, event)
 
     def _allowed_offers(self, now_s: float) -> Sequence[Offer]:
         """Current offers without those that the account can't rent: what it is refused, it is refused again."""
         offers = self._current_offers(now_s)
-        allowed = [offer for offer in offers if self._memory.kind_of(pool_of(offer)) is not Ended.REFUSED]
+        refused = {pool for pool, trouble in self._memory.troubles.items() if trouble.kind is Ended.REFUSED}
+        allowed = [offer for offer in offers if pool_of(offer) not in refused]
         if not allowed:
             said = "; ".join(dict.fromkeys(self._refusals.values()))
             raise NothingToRent(f"all that the task asks for was refused: mend that, and start the run again: {said}")
@@ -181,17 +170,12 @@ def expected(plan: Plan, ledger: Ledger | None) -> Forecast:
         return left
     if not load_task(plan.cloud.task).allows_spot:
         return forecast(plan, committed, why_on_demand="use_spot is false in the sweep's task (cloud.task)")
-    why = _why_on_demand(plan.cloud, left, 0.0 if ledger is None else ledger.age_s())
-    return left if why is None else forecast(plan, committed, why_on_demand=why)
-
-
-def _why_on_demand(cloud: Cloud, left: Forecast, elapsed_s: float) -> str | None:
-    """What the policy says of all that is left, as if it were one cell that has lost nothing.
-
-    With a deadline some cells may still get spot; nobody knows which, so all are priced as the last one would be.
-    """
-    work_s, pace = left.wall_h * HOUR_S, None
+    # what the policy says of all that is left, as if it were one cell that has lost nothing. With a deadline some cells
+    # may still get spot; nobody knows which, so all are priced as the last one would be
+    cloud, work_s, pace = plan.cloud, left.wall_h * HOUR_S, None
+    elapsed_s = 0.0 if ledger is None else ledger.age_s()
     if cloud.finish_by_h is not None:
         pace = Pace(None, work_s, cloud.finish_by_h * HOUR_S - elapsed_s, CHANGEOVER_S)
-    need = CellNeed(cell_key="", losses=0, remaining_s=work_s, done_s=0.0, elapsed_s=elapsed_s)
-    return why_on_demand(need, cloud, Known(Failures(), BACKOFF, pace, was_on_demand=False))
+    need = CellNeed(cell_key="", losses=0, remaining_s=work_s, elapsed_s=elapsed_s)
+    why = why_on_demand(need, cloud, Known(Failures(), pace, was_on_demand=False))
+    return left if why is None else forecast(plan, committed, why_on_demand=why)

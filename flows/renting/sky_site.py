@@ -1,23 +1,38 @@
-"""Renting through SkyPilot for one run: which offers its task allows, and a cluster for each of its cells."""
+"""Renting through SkyPilot for one run: offers that its task allows, its image, and a cluster for each cell.
+
+An image's tag is looked up once per run, so all nodes get the same: the registry's HTTP API v2 (OCI distribution
+specification, "Pulling manifests"). A registry that asks for a token says where to get one in its WWW-Authenticate
+header, also for public images.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import random
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
+
+import httpx
 
 from configs.schema import Cloud, Plan
 from configs.visits import without
 from flows.clock import StoppableClock
-from flows.clusters.names import cluster_name
-from flows.clusters.protocol import CellJob, Cluster
+from flows.clusters.protocol import CellJob, Cluster, LaunchFailed, cluster_name
+from flows.clusters.skypilot.api import offers
 from flows.clusters.skypilot.carried import carried, give_time_to_live, values_of
 from flows.clusters.skypilot.cluster import SkyCluster
-from flows.clusters.skypilot.images import pinned_images
 from flows.clusters.skypilot.launch_watch import LaunchBounds
-from flows.clusters.skypilot.offers import offers
-from flows.clusters.skypilot.task_file import Rental, load_task, require_no_keys_in_mounts, sky_task, task_for
+from flows.clusters.skypilot.task_file import (
+    DOCKER,
+    Rental,
+    TaskFile,
+    load_task,
+    require_no_keys_in_mounts,
+    sky_task,
+    task_for,
+)
 from flows.forecast.budget import Purse
 from flows.forecast.estimates import measuring_s, ready_s
 from flows.renting.expiry import EXPIRES_AFTER_S
@@ -88,3 +103,125 @@ def _waiting_s(ledger: Ledger, plan: Plan) -> dict[str, float]:
         if left:
             waiting[planned.cell.cell_key] = ready_s(planned, left, rented=True) + measuring_s(planned, left)
     return waiting
+
+
+def pinned_images(ledger: Ledger, plan: Plan, file: TaskFile) -> dict[str, str]:
+    """Cell key to `name@sha256:...`, for cells whose engine has an image; empty if the task uses no container.
+
+    Raises:
+        ImageNotFound: a registry does not know an image, or can't be reached.
+    """
+    resources = file.config["resources"]
+    if not str(resources.get("image_id", "")).startswith(DOCKER):
+        return {}
+    wanted = {planned.cell.cell_key: planned.cell.engine.image for planned in plan.cells}
+    digests = {image: _pinned(ledger, image) for image in set(wanted.values()) if image}
+    return {key: digests[image] for key, image in wanted.items() if image}
+
+
+def _pinned(ledger: Ledger, image: str) -> str:
+    """The image and digest that the run recorded first, by any of its flows."""
+    key = f"{ledger.root}/images/{hashlib.sha256(image.encode()).hexdigest()[:16]}.txt"
+    known = ledger.store.get(key)
+    if known is None:
+        ledger.store.put_new(key, pinned_image(image).encode())
+        known = ledger.store.get(key)
+    assert known is not None, "created just now, by us or by somebody else"
+    return known.decode()
+
+
+DOCKER_HUB = "registry-1.docker.io"
+"""The registry of images whose name has no host."""
+
+MANIFESTS = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+"""A list of platforms is asked for first: its digest pins the image for every kind of node."""
+
+TIMEOUT_S = 20.0
+
+
+class ImageNotFound(LaunchFailed):
+    """An image can't be pinned; the text says which, why and what to do."""
+
+
+class ImageName(NamedTuple):
+    """An image's parts; `repository` as the registry knows it (Docker Hub's own images live under `library/`)."""
+
+    name: str
+    registry: str
+    repository: str
+    tag: str
+    digest: str | None
+
+
+def parse_image(image: str) -> ImageName:
+    """Split `[host[:port]/]repository[:tag][@digest]`. Raises ImageNotFound: it is not an image name."""
+    rest, _, digest = image.removeprefix("docker:").partition("@")
+    head, slash, tail = rest.rpartition("/")
+    last, _, tag = tail.partition(":")
+    name = f"{head}{slash}{last}"
+    if not re.fullmatch(r"[\w.\-:/]+", name) or (digest and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest)):
+        raise ImageNotFound(f"image {image!r} is no image name: write repository:tag or repository@sha256:...")
+    host, slash, repository = name.partition("/")
+    if not slash or not (("." in host) or (":" in host) or host == "localhost"):
+        host, repository = DOCKER_HUB, name if "/" in name else f"library/{name}"
+    return ImageName(name, host, repository, tag or "latest", digest or None)
+
+
+def pinned_image(image: str) -> str:
+    """The image as `name@sha256:...`. One that names its digest is returned as it is, unasked.
+
+    Raises:
+        ImageNotFound: the registry does not know it, refuses, or does not answer.
+    """
+    parts = parse_image(image)
+    if parts.digest is not None:
+        return f"{parts.name}@{parts.digest}"
+    try:
+        with httpx.Client(timeout=TIMEOUT_S, follow_redirects=True) as client:
+            answer = _manifest(client, parts)
+    except httpx.HTTPError as error:
+        raise _not_found(image, f"{parts.registry} does not answer ({error or type(error).__name__})") from error
+    if answer.status_code != 200:
+        raise _not_found(image, f"{parts.registry} answers {answer.status_code}")
+    digest = answer.headers.get("Docker-Content-Digest", "")
+    if not digest.startswith("sha256:"):
+        raise _not_found(image, f"{parts.registry} names no digest")
+    return f"{parts.name}@{digest}"
+
+
+def _manifest(client: httpx.Client, parts: ImageName) -> httpx.Response:
+    scheme = "http" if re.match(r"(localhost|127\.0\.0\.1)(:|$)", parts.registry) else "https"
+    url = f"{scheme}://{parts.registry}/v2/{parts.repository}/manifests/{parts.tag}"
+    headers = {"Accept": ", ".join(MANIFESTS)}
+    answer = client.head(url, headers=headers)
+    if answer.status_code != 401:
+        return answer
+    token = _token(client, answer.headers.get("WWW-Authenticate", ""))
+    return client.head(url, headers=headers | {"Authorization": f"Bearer {token}"}) if token else answer
+
+
+def _token(client: httpx.Client, challenge: str) -> str | None:
+    """An anonymous token, from where the challenge says; None if it asks for anything else, or refuses."""
+    scheme, _, fields = challenge.partition(" ")
+    asked = dict(re.findall(r'(\w+)="([^"]*)"', fields))
+    realm = asked.pop("realm", None)
+    if scheme.lower() != "bearer" or realm is None:
+        return None
+    answer = client.get(realm, params=asked)
+    if answer.status_code != 200:
+        return None
+    document = answer.json()
+    token = document.get("token") or document.get("access_token")
+    return None if token is None else str(token)
+
+
+def _not_found(image: str, why: str) -> ImageNotFound:
+    return ImageNotFound(
+        f"image {image!r} can't be pinned: {why}; check its name and tag, or write it as repository@sha256:... in the "
+        "engine's file, which asks no registry"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
@@ -76,8 +77,6 @@ def sweep(
 @app.command(epilog="Examples: sweep plan full    sweep plan my/sweep.yaml --json")
 def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, as_json: JsonOption = False) -> None:
     """Show the matrix of a sweep, what is already measured, hours, dollars and budgets. Needs no network."""
-    import time
-
     from flows.forecast.budget import Purse
     from flows.plans import make_plan
     from flows.renting.site import expected
@@ -108,9 +107,9 @@ def demo(
 
     Exit code 4 as of `sweep run`.
     """
-    from flows.terminal.demo import demo as run_demo
+    from flows.terminal.run import run_sweep, through_prefect
 
-    raise typer.Exit(run_demo(sweep, store_url(store), run_id, terminal()))
+    raise typer.Exit(run_sweep(sweep, store_url(store), run_id, terminal(), through_prefect))
 
 
 @app.command(epilog="Examples: sweep run demo    sweep run my/sweep.yaml --run-id tuesday --store s3://bucket/prefix")
@@ -119,21 +118,9 @@ def run(name: SweepName, store: StoreOption = None, run_id: RunOption = None) ->
 
     Exit code 4 if all is measured but requests failed or came back short: the last line names cells and conditions.
     """
-    import time
+    from flows.terminal.run import run_here, run_sweep
 
-    from flows.terminal.prepare import prepare
-    from flows.terminal.run import code_of_rows, open_run, run_here, show_if_measured, show_results
-
-    started, console = time.monotonic(), terminal()
-    ledger, planned = open_run(name, store_url(store), run_id)
-    if show_if_measured(ledger, planned, console):
-        raise typer.Exit(code_of_rows(ledger, console))
-    prepare(planned, console)
-    code = run_here(ledger, planned, name, console)
-    if code == 0:
-        show_results(ledger, console, f"took {time.monotonic() - started:.0f} s")
-        code = code_of_rows(ledger, console)
-    raise typer.Exit(code)
+    raise typer.Exit(run_sweep(name, store_url(store), run_id, terminal(), run_here))
 
 
 @app.command(epilog="Examples: sweep status    sweep status --run-id demo-1f3a --json")
@@ -143,8 +130,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show where runs stand: cells x steps, who measures what now, attempts."""
-    from flows.terminal.live_view import progress_table
-    from flows.terminal.progress import ProgressReader
+    from flows.terminal.progress import ProgressReader, progress_table
 
     opened = open_store(store_url(store))
     chosen = [run_id] if run_id else _runs_in(opened)
@@ -187,15 +173,15 @@ def published(
     as_json: JsonOption = False,
 ) -> None:
     """Show what others measured and published, and what in it contradicts itself. Needs no store and no network."""
-    from flows.terminal.published_table import document, render
+    from flows.results import published_document, published_tables
     from warehouse.report.published.read import load_write_up, published_rows
 
     only = None if name is None else load_write_up(name)
     judged = [each for each in published_rows() if only in (None, each.write_up)]
     if as_json:
-        print_json(document(judged))
+        print_json(published_document(judged))
     else:
-        terminal().print(render(judged), highlight=False)
+        terminal().print(published_tables(judged), highlight=False)
 
 
 @app.command(epilog="Examples: sweep doctor    sweep doctor --store s3://bucket/prefix --json")
@@ -204,7 +190,7 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
 
     Exit code 1 if a line says problem. What the next command makes by itself, or only some sweeps need, is a remark.
     """
-    from flows.terminal.doctor.examine import examine
+    from flows.terminal.doctor import examine
 
     checks = examine(store_url(store))
     if as_json:
@@ -224,9 +210,7 @@ def reap(
     as_json: JsonOption = False,
 ) -> None:
     """Take down every cluster of ours that nobody owns, also those that SkyPilot has forgotten."""
-    import time
-
-    from flows.clusters.clouds.accounts import accounts
+    from flows.clusters.clouds import accounts
     from flows.clusters.skypilot import api as sky_api
     from flows.clusters.skypilot import home as sky_home
     from flows.reaper.reap import reap_store

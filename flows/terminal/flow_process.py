@@ -7,13 +7,11 @@ the next start ends what has no flow any more. Flows beside this one, of the sam
 from __future__ import annotations
 
 import fcntl
-import subprocess
 import sys
 from pathlib import Path
 
-from configs.checkout import ROOT
 from configs.secrets import guard_streams
-from flows.terminal.prefect_server.session import lay_database, our_environment
+from flows.terminal.prefect_session import lay_database, our_environment, started
 from tasks.host import process_group
 from tasks.host.process_group import ProcessGroup
 
@@ -39,15 +37,7 @@ class FlowProcess:
             process_group.record(self.group, self._record)
             env = our_environment(home, None) | self.group.env
             lay_database(home, env)
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", MODULE, *arguments],
-                cwd=ROOT,
-                env=env,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            self.process = started(["-m", MODULE, *arguments], env, log)
 
     def end(self, *, asks_first: bool) -> None:
         """End everything of the group; if asked for, with time to close what they do."""

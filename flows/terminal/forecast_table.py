@@ -12,12 +12,21 @@ from rich.text import Text
 
 from configs.visits import MIRRORED
 from flows.forecast.budget import Fit
-from flows.forecast.evaluations import Cost, EvalForecast
-from flows.forecast.forecast import CellForecast, Forecast
+from flows.forecast.forecast import CellForecast, Cost, EvalForecast, Forecast
 from warehouse.ledger.clock import HOUR_S, dollars, duration
 
 EVALS = "evals"
 """The column that all evaluations share."""
+
+EVALUATIONS = "What each evaluation can show, of a technique beside its AR cell"
+
+LEGEND = (
+    "In points of score. differ: the share of items that two cells are taken to answer differently; the next two rest "
+    "on it. sees: the smallest difference that is found, 80 % power at 5 %, two-sided, uncorrected: of a comparison by "
+    "itself. carries: the smallest margin within which an equally good technique is shown to be no worse, 80 % power "
+    "at 5 %, one-sided, beside all cells that are compared (5 % over their number, below). Hours and dollars are of "
+    "all cells; what is measured already costs nothing."
+)
 
 CELL_COLUMNS = 20
 """Narrowest that a cell's name may get; it wraps, so that nothing is cut where the terminal is narrow."""
@@ -119,16 +128,11 @@ def budgets_table(budgets: Sequence[Fit]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for fit in budgets:
-        word, style = _fit(fit)
+        why = "no price" if fit.left_usd is None else "too much"
+        word = Text("fits", style="green") if fit.fits else Text(f"{why}: will not start", style="red")
         figures = (dollars(fit.spent_usd), dollars(fit.left_usd), dollars(fit.budget_usd))
-        table.add_row(fit.field, fit.who, *figures, Text(word, style=style))
+        table.add_row(fit.field, fit.who, *figures, word)
     return table
-
-
-def _fit(fit: Fit) -> tuple[str, str]:
-    if fit.fits:
-        return "fits", "green"
-    return ("no price: will not start" if fit.left_usd is None else "too much: will not start"), "red"
 
 
 def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
@@ -161,7 +165,6 @@ def _steps_s(cell: CellForecast, names: Sequence[str]) -> float:
 
 
 def _steps_text(cell: CellForecast, names: Sequence[str]) -> str:
-    """`done`, a length of time, or `-` where the cell has none of the steps."""
     states = {step.state for step in cell.steps if step.step in names}
     return "done" if states == {"measured"} else duration(_steps_s(cell, names))
 
@@ -169,19 +172,6 @@ def _steps_text(cell: CellForecast, names: Sequence[str]) -> str:
 def _ready_s(cell: CellForecast) -> float:
     """Seconds in which nothing is measured: launch, and all engine starts."""
     return cell.launch_s + cell.start_s + cell.control_start_s
-
-
-MILLION = 1e6
-
-EVALUATIONS = "What each evaluation can show, of a technique beside its AR cell"
-
-LEGEND = (
-    "In points of score. differ: the share of items that two cells are taken to answer differently; the next two rest "
-    "on it. sees: the smallest difference that is found, 80 % power at 5 %, two-sided, uncorrected: of a comparison by "
-    "itself. carries: the smallest margin within which an equally good technique is shown to be no worse, 80 % power "
-    "at 5 %, one-sided, beside all cells that are compared (5 % over their number, below). Hours and dollars are of "
-    "all cells; what is measured already costs nothing."
-)
 
 
 def evaluations_table(evaluations: Sequence[EvalForecast], is_free: bool, spot: bool) -> Table:
@@ -198,7 +188,7 @@ def evaluations_table(evaluations: Sequence[EvalForecast], is_free: bool, spot: 
         table.add_row(
             one.step,
             _n(one.items, one.samples),
-            f"{one.tokens / MILLION:.1f}M",
+            f"{one.tokens / 1e6:.1f}M",
             f"{one.cost.gpu_h:.1f}",
             *prices,
             f"{one.discordance:.0%}",

@@ -36,7 +36,8 @@ def up(root: RootOption = None) -> None:
     lab = _lab(root)
     with console.status("starting") as status:
         lab.up(status.update)
-    print(f'the lab is up in {lab.paths.root}; use it with: eval "$(sweep cloud-lab env{_option(root)})"')
+    option = f" --root {shlex.quote(str(root))}" if root else ""
+    print(f'the lab is up in {lab.paths.root}; use it with: eval "$(sweep cloud-lab env{option})"')
 
 
 @lab_app.command(epilog="Examples: sweep cloud-lab down    sweep cloud-lab down --root /var/tmp/night")
@@ -166,7 +167,3 @@ def _lab(root: Path | None) -> Lab:
     from lab.cloud import Lab
 
     return Lab(root)
-
-
-def _option(root: Path | None) -> str:
-    return f" --root {shlex.quote(str(root))}" if root else ""

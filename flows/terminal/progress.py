@@ -1,20 +1,59 @@
-"""Where a run stands, read off the ledger: the source of `sweep status` and of the live view."""
+"""Where a run stands, read off the ledger: `sweep status`, the live view, and how long the run still takes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from typing import Literal, NamedTuple
+
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from configs.schema import Plan, PlannedCell
 from configs.visits import split_name
+from flows.forecast.estimates import start_s
+from flows.forecast.forecast import forecast
 from warehouse.dataset.spending import Spending, Spent
+from warehouse.ledger.clock import HOUR_S, dollars, duration
 from warehouse.ledger.commits import Commit, Ledger
 from warehouse.ledger.lease import Heartbeat, Leases
+from warehouse.ledger.store import StoreError
 from warehouse.ledger.verdicts import VERDICTS, Reason, Verdict
 
 StepState = Verdict | Literal["running", "waiting", "skipped", "dropped"]
 """Of a measurement: a step in one visit, by its name in the ledger."""
+
+FLOW_START_S = 12.0
+"""From asking for a flow until its first engine is started: processes of Prefect and of ours (measured 10-14)."""
+
+PUBLISH_S = 6.0
+"""From the last commit until the page is written and the flow has ended (measured 5-7 for the demo)."""
+
+PRIOR_S = 40.0
+"""Forecast seconds that weigh as if they had been measured at the forecast's pace: one engine start says little."""
+
+PACE_BOUNDS = (0.5, 4.0)
+"""Measured seconds per forecast second that are believed."""
+
+POLL_S = 2.0
+"""Pause between two looks at the ledger: the view must not disturb what it watches."""
+
+LINE_EVERY_S = 15.0
+"""Pause between two lines about the whole where no terminal can show a moving one."""
+
+SYMBOLS: dict[StepState, tuple[str, str]] = {
+    "ok": ("ok", "green"),
+    "suspect": ("suspect", "yellow"),
+    "rejected": ("rejected", "red"),
+    "running": ("...", "cyan"),
+    "waiting": ("-", "dim"),
+    "skipped": ("skipped", "dim"),
+    "dropped": ("dropped", "dim"),
+}
 
 
 class CellProgress(NamedTuple):
@@ -28,7 +67,6 @@ class CellProgress(NamedTuple):
     steps: Mapping[str, StepState]
     judged: Mapping[str, tuple[int, int]]
     heartbeat: Heartbeat | None
-    attempts: int
     failure: str = ""
 
     def document(self) -> dict[str, object]:
@@ -86,7 +124,7 @@ class ProgressReader:
             judged: dict[str, tuple[int, int]] = {}
             for name in _names(planned):
                 commit = self._commit(key, name) if name in done else None
-                states[name] = "waiting" if commit is None else _state(commit)
+                states[name] = _state_of(commit)
                 if commit is not None and commit.judged is not None and commit.judged_ok is not None:
                     judged[name] = (commit.judged_ok, commit.judged)
             gates = {each.name for each in planned.measurements if each.spec.is_gate}
@@ -100,7 +138,7 @@ class ProgressReader:
         self, label: str, key: str, states: dict[str, StepState], judged: Mapping[str, tuple[int, int]]
     ) -> CellProgress:
         if not any(state == "waiting" for state in states.values()):
-            return CellProgress(label, key, states, judged, None, 0)
+            return CellProgress(label, key, states, judged, None)
         leases = Leases(self._ledger, key)
         lease = leases.current()
         beat = leases.heartbeat() if lease is not None and not leases.is_free(lease) else None
@@ -108,7 +146,7 @@ class ProgressReader:
             states[beat.step] = "running"
         ended = leases.closed(lease.epoch) if lease is not None and beat is None else None
         failure = f"attempt {ended.attempt} {ended.outcome}: {ended.reason}" if ended and ended.reason else ""
-        return CellProgress(label, key, states, judged, beat, lease.epoch if lease else 0, failure)
+        return CellProgress(label, key, states, judged, beat, failure)
 
     def _commit(self, key: str, name: str) -> Commit | None:
         if (key, name) not in self._commits:
@@ -119,7 +157,9 @@ class ProgressReader:
         return self._commits[key, name]
 
 
-def _state(commit: Commit) -> StepState:
+def _state_of(commit: Commit | None) -> StepState:
+    if commit is None:
+        return "waiting"
     return "dropped" if Reason.DROPPED in commit.reasons else commit.verdict
 
 
@@ -128,3 +168,179 @@ def _names(planned: PlannedCell) -> list[str]:
     names = [each.name for each in planned.measurements]
     order = [step.step for step in planned.steps]
     return sorted(names, key=lambda name: order.index(split_name(name)[0]))
+
+
+class TimeLeft:
+    """Seconds left of a run, asked every few seconds."""
+
+    def __init__(self, plan: Plan, clock: Callable[[], float] = time.monotonic) -> None:
+        self._plan, self._clock = plan, clock
+        self._began_s = clock()
+        self._has_begun = False
+        self._first_left_s: float | None = None
+        self._planned_s, self._changed_s = 0.0, self._began_s
+
+    def __call__(self, progress: RunProgress) -> float | None:
+        """Seconds until the page is written; None once nothing is left to measure.
+
+        What is being done counts as done second by second, up to its forecast; what takes longer slows the pace.
+        """
+        if progress.complete:
+            return None
+        now_s = self._clock()
+        self._has_begun = self._has_begun or any(cell.heartbeat is not None for cell in progress.cells)
+        planned_s, doing_s = self._planned(progress)
+        if self._first_left_s is None:
+            self._first_left_s = planned_s
+        if planned_s != self._planned_s:
+            self._planned_s, self._changed_s = planned_s, now_s
+        credit_s = min(now_s - self._changed_s, doing_s)
+        done_s = self._first_left_s - planned_s + credit_s
+        low, high = PACE_BOUNDS
+        pace = min(max((now_s - self._began_s + PRIOR_S) / (done_s + PRIOR_S), low), high)
+        return pace * (planned_s - credit_s)
+
+    def _planned(self, progress: RunProgress) -> tuple[float, float]:
+        """Forecast seconds of what is left, the flow's own start and end included, and of what is being done of it."""
+        committed = {
+            cell.cell_key: [step for step, state in cell.steps.items() if state in (*VERDICTS, "dropped")]
+            for cell in progress.cells
+        }
+        planned = forecast(self._plan, committed)
+        left_s, doing_s = planned.wall_h * HOUR_S + PUBLISH_S, 0.0
+        steps_s = {(cell.cell_key, step.name): step.seconds for cell in planned.cells for step in cell.steps}
+        started_s = start_s(self._plan.gpu)
+        for cell in progress.cells:
+            step = None if cell.heartbeat is None else cell.heartbeat.step
+            if step is not None and step not in committed[cell.cell_key]:
+                left_s -= started_s / planned.concurrency  # its engine is up
+                doing_s += steps_s.get((cell.cell_key, step), 0.0) / planned.concurrency
+            elif cell.heartbeat is not None:
+                doing_s += started_s / planned.concurrency
+        return (left_s, doing_s) if self._has_begun else (left_s + FLOW_START_S, FLOW_START_S)
+
+
+class RunWatcher:
+    """Shows a run until it ends: a live table on a terminal, a line per change elsewhere."""
+
+    def __init__(self, ledger: Ledger, plan: Plan, console: Console) -> None:
+        self._reader = ProgressReader(ledger, plan)
+        self._left = TimeLeft(plan)
+        self._console = console
+        self._started = self._line_at = time.monotonic()
+        self._said: set[str] = set()
+
+    def watch(self, ended: Callable[[], bool]) -> RunProgress:
+        """Show the run until `ended()` is true; returns where it stands then."""
+        is_live = self._console.is_terminal
+        with Live(console=self._console, auto_refresh=False) if is_live else nullcontext() as live:
+            while True:
+                over = ended()
+                progress = self._read(must=over)
+                if progress is not None and live is not None:
+                    live.update(Group(progress_table(progress), Text(self._summary(progress))), refresh=True)
+                elif progress is not None:
+                    self._say_changes(progress)
+                if progress is not None and over:
+                    return progress
+                time.sleep(POLL_S)
+
+    def _say_changes(self, progress: RunProgress) -> None:
+        """Say what is new; if that is nothing, now and then what is going on and how long it all still takes."""
+        for cell in progress.cells:
+            if cell.failure and cell.failure not in self._said:
+                self._said.add(cell.failure)
+                self._console.print(f"{cell.label}: {cell.failure}", highlight=False, markup=False)
+            for step, state in cell.steps.items():
+                word = conditions(cell, (step,)) if state in ("suspect", "rejected") else state
+                line = f"{cell.label} / {step}: {word}"
+                if state in (*VERDICTS, "running", "dropped") and line not in self._said:
+                    self._said.add(line)
+                    self._say(f"{line}  ({self._summary(progress)})")
+        if time.monotonic() - self._line_at >= LINE_EVERY_S:
+            doing = [f"{cell.label}: {_now(cell)}" for cell in progress.cells if cell.heartbeat is not None]
+            self._say("; ".join([self._summary(progress), *doing]))
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._line_at = time.monotonic()
+
+    def _read(self, *, must: bool) -> RunProgress | None:
+        """How the run stands; None if that can't be read now: who watches must not end what he watches.
+
+        Raises:
+            StoreError: it `must` be read, and can't be.
+        """
+        try:
+            return self._reader.read()
+        except StoreError as error:
+            if must:
+                raise
+            if str(error) not in self._said:
+                self._said.add(str(error))
+                self._console.print(f"can't see how the run stands: {error}", highlight=False, markup=False)
+            return None
+
+    def _summary(self, progress: RunProgress) -> str:
+        elapsed_s = time.monotonic() - self._started
+        spent = f", {dollars(progress.spent.usd)}" if progress.spent else ""
+        text = f"{progress.measured} of {progress.total} steps measured, {duration(elapsed_s)}{spent} so far"
+        left_s = self._left(progress)
+        return text if left_s is None else f"{text}, about {duration(left_s)} left"
+
+
+def progress_table(progress: RunProgress) -> Table:
+    """Cells x steps, with what each live cell is doing now."""
+    steps = list(dict.fromkeys(split_name(name)[0] for cell in progress.cells for name in cell.steps))
+    title = f"run {progress.run_id}{money(progress)}"
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1))
+    table.add_column("cell", no_wrap=True)
+    for step in steps:
+        table.add_column(step, no_wrap=True)
+    table.add_column("now")  # the column may wrap, so that it is cut before the others; its text does not wrap
+    for cell in progress.cells:
+        now = Text(_now(cell), no_wrap=True, overflow="ellipsis")
+        table.add_row(cell.label, *(_state(cell, step) for step in steps), now)
+    return table
+
+
+def money(progress: RunProgress) -> str:
+    """What the run's machines have cost so far and how many are up; empty if none was rented."""
+    if progress.spent is None:
+        return ""
+    up = f", clusters up: {len(progress.spent.up)}" if progress.spent.up else ""
+    unknown = ", and machines without a known price" if progress.spent.unpriced else ""
+    return f": {dollars(progress.spent.usd)} spent{unknown}{up}"
+
+
+def _state(cell: CellProgress, step: str) -> Text:
+    """All visits of a step in one word: how far the running one is, how many are left, or what was found."""
+    all_visits = {name: state for name, state in cell.steps.items() if split_name(name)[0] == step}
+    visits = {name: state for name, state in all_visits.items() if state != "dropped"}
+    done = [state for state in visits.values() if state in VERDICTS]
+    if not visits:
+        return Text("")
+    if "running" in visits.values() and cell.heartbeat is not None:
+        return Text(f"{cell.heartbeat.percent:.0f} %", style=SYMBOLS["running"][1])
+    if done and len(done) < len(visits) and "skipped" not in visits.values():
+        return Text(f"{len(done)} of {len(visits)} visits", style=SYMBOLS["running"][1])
+    state = max(visits.values(), key=list(SYMBOLS).index)
+    word, style = SYMBOLS[state]
+    said = conditions(cell, tuple(visits)) if state in ("suspect", "rejected") else word
+    return Text(said if len(visits) == len(all_visits) else f"{said}, then dropped", style=style)
+
+
+def conditions(cell: CellProgress, names: Collection[str]) -> str:
+    """`5 of 6 ok` over some of a cell's measurements, or the worst verdict where nothing was counted."""
+    judged = [cell.judged[name] for name in names if name in cell.judged]
+    ok, of = sum(each[0] for each in judged), sum(each[1] for each in judged)
+    worst_state = max((cell.steps[name] for name in names), key=list(SYMBOLS).index)
+    return f"{ok} of {of} ok" if of > 1 else SYMBOLS[worst_state][0]
+
+
+def _now(cell: CellProgress) -> str:
+    beat = cell.heartbeat
+    if beat is None:
+        return cell.failure
+    again = f"attempt {beat.attempt}, " if beat.attempt > 1 else ""
+    return f"{again}{beat.last_line or beat.phase}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -11,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from configs.checkout import git_head
-from configs.schema import PlannedCell
 from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION
 from tasks.evals.regrade import Regraded, RegradeError, regraded
@@ -74,25 +74,19 @@ def regrade(ledger: Ledger, cell: str | None, *, dry_run: bool) -> list[Graded]:
         raise StoreError(f"run {ledger.run_id!r} has no cell {cell!r}: use one of {known}")
     keys = ledger.keys()
     committed, numbers = ledger.committed_steps(keys), newest(keys)
-    return [
-        graded
-        for planned in chosen
-        for graded in _cell(ledger, planned, set(committed.get(planned.cell.cell_key, ())), numbers, dry_run)
-    ]
-
-
-def _cell(
-    ledger: Ledger, planned: PlannedCell, committed: set[str], numbers: dict[tuple[str, str], int], dry_run: bool
-) -> Iterator[Graded]:
-    key, label = planned.cell.cell_key, planned.cell.label
-    for spec in planned.steps:
-        if spec.step not in committed or not spec.step.startswith(EVALUATION):
-            continue
-        if isinstance(spec, EvalStep):
-            again, number = _step(ledger, key, spec, numbers.get((key, spec.step), 0), dry_run)
-            yield Graded(key, label, spec.step, not spec.suite.letters, again, number)
-        else:
-            yield Graded(key, label, spec.step, False, None, None)
+    graded = []
+    for planned in chosen:
+        key, label = planned.cell.cell_key, planned.cell.label
+        for spec in planned.steps:
+            if spec.step not in committed.get(key, ()) or not spec.step.startswith(EVALUATION):
+                continue
+            again: Regraded | None = None
+            number: int | None = None
+            if isinstance(spec, EvalStep):
+                again, number = _step(ledger, key, spec, numbers.get((key, spec.step), 0), dry_run)
+            checked = isinstance(spec, EvalStep) and not spec.suite.letters
+            graded.append(Graded(key, label, spec.step, checked, again, number))
+    return graded
 
 
 def _step(
@@ -125,11 +119,9 @@ def document(run_id: str, graded: list[Graded], *, dry_run: bool) -> dict[str, A
 
 def render(graded: list[Graded], *, dry_run: bool) -> Group:
     """What changed, and what did not, for people."""
-    parts: list[RenderableType] = []
-    if any(each.state == "changed" for each in graded):
-        parts.append(_table([each for each in graded if each.state == "changed"]))
-    parts += [Text(line) for line in _lines(graded, dry_run)]
-    return Group(*parts)
+    changed = [each for each in graded if each.state == "changed"]
+    table: list[RenderableType] = [_table(changed)] if changed else []
+    return Group(*table, *(Text(line) for line in _lines(graded, dry_run)))
 
 
 def _table(changed: list[Graded]) -> Table:
@@ -152,19 +144,16 @@ def _table(changed: list[Graded]) -> Table:
 
 
 def _lines(graded: list[Graded], dry_run: bool) -> Iterator[str]:
-    by_state = {
-        state: [each for each in graded if each.state == state]
-        for state in ("changed", "confirmed", "unchanged", "no tape")
-    }
+    counts = Counter(each.state for each in graded)
     done = "would be recorded (--dry-run)" if dry_run else "recorded; `sweep report` builds the dataset from it"
-    confirmed = f", {len(by_state['confirmed'])} read the same by another version" if by_state["confirmed"] else ""
+    confirmed = f", {counts['confirmed']} read the same by another version" if counts["confirmed"] else ""
     yield (
-        f"extractors of version {VERSION}: {len(by_state['changed'])} steps changed{confirmed}"
-        f"{', ' + done if by_state['changed'] or confirmed else ''}, {len(by_state['unchanged'])} unchanged"
+        f"extractors of version {VERSION}: {counts['changed']} steps changed{confirmed}"
+        f"{', ' + done if counts['changed'] or confirmed else ''}, {counts['unchanged']} unchanged"
     )
     if checked := sorted({each.step for each in graded if each.checked}):
         yield f"{', '.join(checked)}: what the framework's own checkers said when it was measured stands"
-    if bare := sorted({each.step for each in by_state["no tape"]}):
+    if bare := sorted({each.step for each in graded if each.state == "no tape"}):
         yield f"{', '.join(bare)}: has no tape, left as it is"
     if not graded:
         yield "the run has no committed evaluation"

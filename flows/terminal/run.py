@@ -1,29 +1,51 @@
-"""Run a sweep from the terminal: open the run, start the flow beside the view, show the results."""
+"""Run a sweep from the terminal: make what it needs, start its flow beside the view, show the results.
+
+`sweep run` starts the flow in a process of its own, `sweep demo` through a Prefect server and worker of our own.
+"""
 
 from __future__ import annotations
 
+import json
 import subprocess
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import cast
 
+import httpx
 from rich.console import Console
 
+from configs.checkout import ROOT
+from configs.errors import SpecsweepError
 from configs.expand import default_run_id
 from configs.load import named_anywhere
 from configs.schema import Plan
-from flows.own_machine import require_machine
-from flows.plans import make_plan, record_run
-from flows.preflight import require_datasets
+from flows.plans import engine_environments, family_members, framework_environments, make_plan, record_run
+from flows.preflight import require_datasets, require_machine
 from flows.results import answers_of, recommendations_table, results_table, unanswered_rows
 from flows.settling import require_budget
 from flows.terminal.flow_process import FlowProcess
-from flows.terminal.live_view import RunWatcher
-from flows.terminal.prefect_server.session import default_home
-from flows.terminal.progress import ProgressReader
+from flows.terminal.prefect_session import PrefectSession, SessionFailed, default_home
+from flows.terminal.progress import ProgressReader, RunWatcher
+from tasks.family.members import ON_REQUEST, trained_dir, why_not
+from tasks.host import environments
 from warehouse.dataset.snapshot import publish
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import open_store
 from warehouse.ledger.store.proof import require_create_only
 from warehouse.report.page import write_report
+
+LINE_EVERY_S = 20.0
+"""Pause between two lines of progress where no terminal can show a moving one."""
+
+
+DEPLOYED = ("demo", "full", "nightly")
+"""Sweeps with a deployment of their own in `prefect.yaml`."""
+
+SERVER_SILENCE_S = 300.0
+"""Silence of the Prefect server after which the command gives up; its database was seen locked for half a minute."""
+
+FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
 
 CLOUD_STOP_S = 300.0
 """How long a stopped flow may take to flush its nodes and take its clusters down; if killed, it leaves them up."""
@@ -37,8 +59,15 @@ UNANSWERED_CODE = 4
 """Exit code of `sweep run` where all was measured and requests failed or came back short: README and --help say so."""
 
 
-def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Plan]:
-    """The run that a sweep starts or continues; its plan is recorded.
+Way = Callable[[Ledger, Plan, str, Console], int]
+"""How a flow is run, `run_here` or `through_prefect`: shows it until it ends, and returns its exit code."""
+
+
+def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, way: Way) -> int:
+    """Make what a sweep needs, run its flow, and print the results, which are all if nothing is left to measure.
+
+    Returns:
+        The exit code: of the flow, or `UNANSWERED_CODE`.
 
     Raises:
         ConfigError: the sweep is wrong.
@@ -47,7 +76,7 @@ def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Pla
         DatasetUnreachable: an evaluation's items could not be read where it runs.
         OtherMachine, EngineUnavailable, ContainerUnavailable: this machine can't measure what it would have to.
     """
-    plan = make_plan(name)
+    started, plan = time.monotonic(), make_plan(name)
     store = open_store(store_url)
     require_create_only(store)
     ledger = Ledger(store, run_id or default_run_id(plan))
@@ -55,7 +84,17 @@ def open_run(name: str, store_url: str, run_id: str | None) -> tuple[Ledger, Pla
     require_machine(plan, ledger)
     record_run(ledger, plan)
     require_budget(ledger, plan)
-    return ledger, plan
+    if ProgressReader(ledger, plan).read().complete:
+        publish(store)
+        write_report(store)
+        remark = f"everything of run {ledger.run_id} is measured already: nothing was run"
+    else:
+        prepare(plan, console)
+        if (code := way(ledger, plan, name, console)) != 0:
+            return code
+        remark = f"took {time.monotonic() - started:.0f} s"
+    _show_results(ledger, console, remark)
+    return _code_of_rows(ledger, console)
 
 
 def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
@@ -77,17 +116,7 @@ def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
     return flow.returncode
 
 
-def show_if_measured(ledger: Ledger, plan: Plan, console: Console) -> bool:
-    """Show the results of a run that is fully measured; if it is not, show nothing and return False."""
-    if not ProgressReader(ledger, plan).read().complete:
-        return False
-    publish(ledger.store)
-    write_report(ledger.store)
-    show_results(ledger, console, f"everything of run {ledger.run_id} is measured already: nothing was run")
-    return True
-
-
-def show_results(ledger: Ledger, console: Console, remark: str) -> None:
+def _show_results(ledger: Ledger, console: Console, remark: str) -> None:
     """Print the consolidated table and a remark; last the answer in words, dataset and page, and what to try next."""
     store = ledger.store
     console.print(results_table(store, ledger.run_id))
@@ -105,7 +134,7 @@ def show_results(ledger: Ledger, console: Console, remark: str) -> None:
         console.print(NEXT, highlight=False, markup=False)
 
 
-def code_of_rows(ledger: Ledger, console: Console) -> int:
+def _code_of_rows(ledger: Ledger, console: Console) -> int:
     """The exit code of a measured, published run by its rows as they stand; names those that make it no 0."""
     named = unanswered_rows(ledger.store, ledger.run_id)
     if not named:
@@ -113,3 +142,118 @@ def code_of_rows(ledger: Ledger, console: Console) -> int:
     words = f"requests failed or came back short: {'; '.join(named)}"
     console.print(words, style="red", soft_wrap=True, highlight=False, markup=False)
     return UNANSWERED_CODE
+
+
+def through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
+    """Run the sweep's deployment on a Prefect server and worker of our own and show it; returns the exit code."""
+    settings = {"SPECSWEEP_STORE": ledger.store.url}
+    with PrefectSession(default_home() / "demo", settings) as session:
+        with console.status("starting Prefect") as status:
+            session.start(status.update)
+            status.update(f"prefect deployment run sweep/{deployment_of(name)}")
+            flow_run_id = _start_run(session, name, ledger.run_id)
+        console.print(f"Prefect UI while this runs: {session.url}/runs/flow-run/{flow_run_id}", soft_wrap=True)
+        follower = _FlowRun(session, flow_run_id)
+        RunWatcher(ledger, plan, console).watch(follower.ended)
+        if follower.state != "COMPLETED":
+            console.print(f"the flow run ended {follower.state}: {follower.message}", style="red")
+            return 1
+    return 0
+
+
+def deployment_of(name: str) -> str:
+    """The deployment that runs a sweep: its own, else `demo`, which takes any name."""
+    return name if name in DEPLOYED else "demo"
+
+
+def _start_run(session: PrefectSession, name: str, run_id: str) -> str:
+    parameters = ["--param", f"name={json.dumps(named_anywhere(name))}", "--param", f"run_id={json.dumps(run_id)}"]
+    said = session.prefect(["deployment", "run", f"sweep/{deployment_of(name)}", *parameters])
+    for line in said.splitlines():
+        if "UUID:" in line:
+            return line.split("UUID:")[1].strip()
+    raise SessionFailed(f"`prefect deployment run` named no flow run: {said.strip()[-300:]}")
+
+
+class _FlowRun:
+    """The flow run, as the server sees it."""
+
+    def __init__(self, session: PrefectSession, flow_run_id: str) -> None:
+        self._session = session
+        self._url = f"{session.url}/api/flow_runs/{flow_run_id}"
+        self._heard = time.monotonic()
+        self.state = "SCHEDULED"
+        self.message = ""
+
+    def ended(self) -> bool:
+        """Whether it is over; SessionFailed if server or worker is gone, or silent for `SERVER_SILENCE_S`."""
+        self._session.raise_if_dead()
+        try:
+            answer = httpx.get(self._url, timeout=10, trust_env=False).raise_for_status().json()
+        except httpx.HTTPError as error:
+            # a server whose database is locked for a while stops nothing: the flow and the ledger go on without it
+            silent_s = time.monotonic() - self._heard
+            if silent_s > SERVER_SILENCE_S:
+                raise SessionFailed(f"the Prefect server has not answered for {silent_s:.0f} s: {error!r}") from error
+            return False
+        self._heard = time.monotonic()
+        self.state = answer["state"]["type"]
+        self.message = answer["state"].get("message") or ""
+        return self.state in FINAL_STATES
+
+
+class PreparationFailed(SpecsweepError):
+    """Something the sweep needs could not be made; the text says what and why."""
+
+
+def prepare(plan: Plan, console: Console) -> None:
+    """Make the environments that the plan needs on this machine, and train what it needs of the demo family.
+
+    Raises:
+        InstallError: an environment could not be made.
+        PreparationFailed: a member of the family could not be trained.
+    """
+    frameworks = framework_environments(plan) if plan.cloud is None else []  # a rented node makes its own
+    with console.status("looking at environments") as status:
+        for name in ("node", *engine_environments(plan), *frameworks):
+            environments.ensure(cast(environments.Name, name), tell=status.update)
+    lacking = [member for member in family_members(plan) if member in ON_REQUEST and why_not(member)]
+    if lacking:
+        train(lacking, console)
+
+
+def train(members: Sequence[str], console: Console) -> None:
+    """Train members of the demo family, with a progress line; PreparationFailed if the builder fails."""
+    python = environments.ensure("engine-cpu")
+    argv = [str(python), "-m", "tasks.family.training.build", "--json"]
+    argv += [option for member in members for option in ("--only", member)]
+    console.print(f"training {', '.join(members)} of the demo family once (a few minutes, kept in {trained_dir()})")
+    last = ""
+    with (
+        subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as builder,
+        console.status("training") as status,
+    ):
+        try:
+            said = time.monotonic()
+            for line in builder.stdout or ():
+                last = line.strip() or last
+                status.update(_training_line(last))
+                if not console.is_terminal and time.monotonic() - said > LINE_EVERY_S:
+                    console.print(_training_line(last), highlight=False)
+                    said = time.monotonic()
+        except BaseException:
+            builder.terminate()
+            raise
+    if builder.returncode != 0:
+        raise PreparationFailed(f"training the demo family failed with code {builder.returncode}: {last}")
+
+
+def _training_line(line: str) -> str:
+    try:
+        update = json.loads(line)
+        return (
+            f"training {update['member']}: step {update['step']} of {update['steps']}, "
+            f"{update['elapsed_s']:.0f} s so far, about {update['eta_s']:.0f} s left"
+        )
+    except (ValueError, KeyError, TypeError):
+        return line[:120]

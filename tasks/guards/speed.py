@@ -16,7 +16,7 @@ from warehouse.ledger.verdicts import Reason
 
 SLOW_BANDWIDTH_SHARE = 0.5
 """Share of the memory bandwidth that decoding reaches at the least, once its overhead is taken off. Fitted to published
-AR figures it is 0.8 (`flows/forecast/decoding.py`)."""
+AR figures it is 0.8 (`flows/forecast/estimates.py`)."""
 
 SLOW_OVERHEAD_S = 0.010
 """Most time per decoding step that bandwidth doesn't explain: launches, sampling, host. Fitted to the same figures it

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from configs.checkout import ROOT
-from tests.fake_run import MODEL, SUITE
+from tests.fake_run import SUITE, write_sweep
 from warehouse.dataset.snapshot import read_current
 from warehouse.ledger.store import open_store
 
@@ -46,17 +46,13 @@ class CalmRun:
         engine = {"name": "fake", "command": [sys.executable, str(ROOT / "tests" / "fake_engine.py")]}
         files = {
             "sweep.yaml": SWEEP,
-            "models/fake-model.yaml": MODEL,
             "suites/fake-suite.yaml": SUITE,
             "engines/fake.yaml": json.dumps(engine | {"start_timeout_s": 120}),
             "techniques/calm.yaml": json.dumps(
                 {"name": "calm", "method": "ngram", "takes_k": True, "engine_env": {"PYTHONPATH": str(ROOT)}}
             ),
         }
-        for name, text in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        write_sweep(folder, files)
         own = {
             "PYTHONPATH": str(ROOT),
             "SPECSWEEP_STORE": str(folder / "store"),

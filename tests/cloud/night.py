@@ -8,26 +8,21 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
 
 from configs.checkout import ROOT
-from flows.clusters.names import cluster_name
 from flows.clusters.skypilot.home import HOME_VARIABLE
-from flows.plans import make_plan
 from lab.cloud import Instance, Lab
 from lab.paths import INSIDE
 from tests.cloud.checks import wait_until
 from tests.command_lines import command_of
-from tests.fake_run import MODEL, SUITE
+from tests.fake_run import SUITE, write_sweep
+from tests.rented_run import RentedRun
 from tests.secret_watch import SecretWatch
 from tests.tasks.test_cell import processes_with
-from warehouse.ledger.commits import Ledger
-from warehouse.ledger.lease import Attempt, Heartbeat, Leases
-from warehouse.ledger.placement import Placements, PlacementStory
-from warehouse.ledger.store import open_store
 
 CANARY, STORE_CANARY = "canary-5f1d1c3e8a", "canary-of-the-store-0c7e"
 """Stand for the hub's token and a store's secret key; no argument, and no environment but the user's, may show them."""
@@ -38,7 +33,7 @@ PLACES = ({"infra": "aws/us-east-1"}, {"infra": "aws/us-west-2"})
 ON_THE_NODE = "/home/ubuntu/sky_workdir"
 
 
-class Night:
+class Night(RentedRun):
     """One run of one sweep of our own on a lab."""
 
     def __init__(
@@ -58,8 +53,8 @@ class Night:
 
         `token_s`: of all cells' engines, or of each cell's. `store`: put behind the lab's own, for another team.
         """
-        self.lab, self.folder, self.run_id = lab, folder, f"night{int(time.time())}{store}"
-        self.store_url = lab.store_url + store
+        run_id = f"night{int(time.time())}{store}"
+        self.lab, self.folder = lab, folder
         self.log = folder / "sweep.log"
         self.watch = SecretWatch(CANARY, STORE_CANARY, of_the_user=HOME_VARIABLE)
         shutil.copy(ROOT / "tests" / "fake_engine.py", lab.paths.shared / "fake_engine.py")
@@ -68,25 +63,18 @@ class Night:
         speeds = dict(enumerate([token_s] * cells if isinstance(token_s, float) else token_s))
         names = [f"t{number}" for number in range(cells)]
         files = {
-            "models/fake-model.yaml": MODEL,
             "suites/fake-suite.yaml": SUITE,
             "sweep.yaml": _sweep(names, folder / "task.yaml", budget, visits, concurrency),
+            "task.yaml": _task(places),
+            "engines/fake.yaml": _engine(),
         }
-        files["task.yaml"] = _task(places)
-        files["engines/fake.yaml"] = _engine()
         files |= {
-            f"techniques/{name}.yaml": _technique(name, self.run_id, speeds[number])
-            for number, name in enumerate(names)
+            f"techniques/{name}.yaml": _technique(name, run_id, speeds[number]) for number, name in enumerate(names)
         }
-        for name, text in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        write_sweep(folder, files)
         os.environ |= {name: value for name, value in lab.env.items() if name.startswith("AWS_")}
         os.environ["AWS_ENDPOINT_URL"] = lab.behind_url  # no weather keeps us from looking on
-        self.ledger = Ledger(open_store(self.store_url), self.run_id)
-        self.planned = make_plan(str(folder / "sweep.yaml")).cells
-        self.keys = [planned.cell.cell_key for planned in self.planned]
+        super().__init__(folder / "sweep.yaml", lab.store_url + store, run_id)
 
     @property
     def env(self) -> dict[str, str]:
@@ -130,9 +118,6 @@ class Night:
         own = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
         return f"{own}\n--- flow\n{self.flow_log[-6000:]}"
 
-    def cluster(self, cell: int) -> str:
-        return cluster_name(self.store_url, self.run_id, self.keys[cell])
-
     def living(self, cell: int) -> list[Instance]:
         """The cell's instances that would be billed."""
         return [each for each in self.lab.instances() if each.alive and each.cluster.startswith(self.cluster(cell))]
@@ -149,29 +134,12 @@ class Night:
         for each in self.living(cell):
             self.lab.notice(each.instance_id, in_s=60.0)
 
-    def leases(self, cell: int) -> Leases:
-        return Leases(self.ledger, self.keys[cell])
-
-    def heartbeat(self, cell: int) -> Heartbeat | None:
-        return self.leases(cell).heartbeat()
-
-    def attempts(self, cell: int) -> list[Attempt]:
-        return self.leases(cell).attempts()
-
-    def stories(self, cell: int) -> list[PlacementStory]:
-        return Placements(self.ledger, self.keys[cell]).stories()
-
     def ends(self, cell: int) -> list[str]:
         """How the cell's placements ended, no_capacity left out."""
-        outcomes = [story.end.outcome if story.end else "open" for story in self.stories(cell)]
-        return [outcome for outcome in outcomes if outcome != "no_capacity"]
+        return [outcome for outcome in super().ends(cell) if outcome != "no_capacity"]
 
     def parts(self, cell: int, step: str) -> list[str]:
         return self.ledger.store.list(f"{self.ledger.step_root(self.keys[cell], step)}/parts")
-
-    def is_measured(self, cell: int) -> bool:
-        names = (each.name for each in self.planned[cell].measurements)
-        return all(self.ledger.read_commit(self.keys[cell], name) is not None for name in names)
 
     def requests(self, cell: int) -> list[str]:
         """Every prompt that reached an engine of the cell, in order."""
@@ -193,17 +161,6 @@ def orchestrators(folder: Path) -> list[int]:
     """Processes of the command, its flow and its Prefect; not SkyPilot's API server, which serves others too."""
     ours = processes_with(str(folder / "state"))
     return [pid for pid in ours if "flows.terminal" in command_of(pid) or pid in processes_with("SPECSWEEP_SESSION=")]
-
-
-def wait_for(
-    true: Callable[[], bool], what: str, night: Night, process: subprocess.Popen[bytes] | None, seconds: float
-) -> None:
-    """Ask until it is so; fails when the sweep ends first, if it is a process, or after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert process is None or process.poll() is None, f"the sweep ended before: {what}\n{night.said()}"
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}\n{night.said()}"
-        time.sleep(0.5)  # each look asks the lab's store for dozens of objects
 
 
 def _task(places: Sequence[Mapping[str, str]]) -> str:

@@ -23,7 +23,7 @@ def main() -> None:
     plan, ledger, clock = make_plan(sweep), Ledger(open_store(store_url), run_id), StoppableClock()
     assert plan.cloud is not None
     site = sky_site(ledger, plan, plan.cloud, clock, purse_of(ledger, plan, plan.cloud, clock))
-    decision = site.choose(CellNeed(cell_key, losses=0, remaining_s=60.0, done_s=0.0, elapsed_s=0.0))
+    decision = site.choose(CellNeed(cell_key, losses=0, remaining_s=60.0, elapsed_s=0.0))
     assert isinstance(decision, Launch)
     site.cluster(cell_key, decision.offer).launch(CellJob(store_url, run_id, cell_key))
     signal.pause()

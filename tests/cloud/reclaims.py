@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 from lab.cloud import Lab
-from tests.cloud.night import CANARY, STORE_CANARY, Night, wait_for
+from tests.cloud.night import CANARY, STORE_CANARY, Night
+from tests.rented_run import wait_for
 
 PROVISIONING, SETUP, LOADING, IN_STEP, BEFORE_COMMIT, GOING_DOWN = CELLS = range(6)
 FULL_ZONE = "us-east-1a"

@@ -24,8 +24,9 @@ from lab.startup import CATALOGS
 from lab.weather.settings import set_weather
 from tests.cloud.calm import CalmRun, by_step, comparable
 from tests.cloud.checks import nothing_left
-from tests.cloud.night import CANARY, Night, orchestrators, wait_for
+from tests.cloud.night import CANARY, Night, orchestrators
 from tests.command_lines import command_of
+from tests.rented_run import wait_for
 from warehouse.dataset.snapshot import read_current
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(540)]

@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from lab.cloud import Lab
-from tests.cloud.night import Night, wait_for
+from tests.cloud.night import Night
+from tests.rented_run import wait_for
 from warehouse.dataset.snapshot import publish, read_current
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(300), pytest.mark.core]

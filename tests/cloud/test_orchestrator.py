@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from lab.cloud import Lab
-from tests.cloud.night import Night, orchestrators, wait_for
+from tests.cloud.night import Night, orchestrators
+from tests.rented_run import wait_for
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(240)]
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from configs.checkout import ROOT
-from flows.clusters.names import cluster_name
+from flows.clusters.protocol import cluster_name
 from lab.cloud import Lab
 from tests.cloud.body_shell import BodyShell, wait_until
 from tests.cloud.conftest import Sky

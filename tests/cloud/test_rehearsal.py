@@ -11,9 +11,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flows.clusters.names import cluster_name
+from flows.clusters.protocol import cluster_name
 from flows.plans import make_plan
-from flows.terminal.prefect_server.session import PrefectSession
+from flows.terminal.prefect_session import PrefectSession
 from lab.cloud import Lab
 from tests.cloud.calm import SAME_WHEREVER
 from tests.cloud.night import CANARY

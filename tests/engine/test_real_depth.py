@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.engine.tiny_store import measure
-from tests.engine.twin_rows import accusations, assert_two_starts_are_told, empty_columns, results
+from tests.engine.twin_rows import SoundTwin, results
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(150)]
 
@@ -53,16 +53,8 @@ def test_what_was_sent_and_made_is_what_was_asked_for(rows: pl.DataFrame) -> Non
     assert (rows["context_tokens"] - rows["depth_tokens"] == 256).all()
 
 
-def test_what_both_starts_tell_of_a_speed_is_filled_in(store: Path) -> None:
-    assert_two_starts_are_told(store)
-
-
-def test_every_column_that_is_due_is_filled_in(store: Path) -> None:
-    assert empty_columns(store) == []
-
-
-def test_no_guard_accuses_the_sound_engine(store: Path) -> None:
-    assert accusations(results(store)) == []
+class TestDepth(SoundTwin):
+    pass
 
 
 def test_figures_are_of_one_run_s_two_parts(rows: pl.DataFrame) -> None:

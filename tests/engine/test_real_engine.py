@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from configs.checkout import ROOT
 from configs.expand import default_run_id
 from flows.plans import make_plan
 from tasks.engine.machine import cell_workdir
 from tasks.host import process_group
-from tests.command_lines import command_of
+from tests.command_lines import command_of, start_command
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Leases
@@ -31,8 +29,7 @@ class Victim:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = os.environ | {
-            "PYTHONPATH": str(ROOT),
+        self.env = {
             "SPECSWEEP_STORE": str(folder / "store"),
             "SPECSWEEP_STATE": str(folder / "state"),
             "COLUMNS": "160",
@@ -42,15 +39,7 @@ class Victim:
         self.keys = [planned.cell.cell_key for planned in self.plan.cells]
 
     def start(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "flows.terminal", "demo", "--sweep", "tiny-quick"],
-            cwd=ROOT,
-            env=self.env,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-        )
+        return start_command("demo", "--sweep", "tiny-quick", env=self.env)
 
     def in_step(self, key: str, step: str) -> Callable[[], bool]:
         """Whether a runner is inside this step now."""

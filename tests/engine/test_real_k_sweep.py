@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.engine.tiny_store import measure
-from tests.engine.twin_rows import accusations, assert_two_starts_are_told, empty_columns, results
+from tests.engine.twin_rows import SoundTwin, results
 
 pytestmark = [pytest.mark.engine, pytest.mark.quiet, pytest.mark.slow(330)]
 
@@ -74,16 +74,8 @@ def test_answers_of_a_fixed_length_and_those_that_may_end_have_rows_of_their_own
     assert natural["truncated"].null_count() == 0, "the family was never taught to end a list: the cap does"
 
 
-def test_what_both_starts_tell_of_a_speed_is_filled_in(store: Path) -> None:
-    assert_two_starts_are_told(store)
-
-
-def test_every_column_that_is_due_is_filled_in(store: Path) -> None:
-    assert empty_columns(store) == []
-
-
-def test_no_guard_accuses_the_sound_engine(store: Path) -> None:
-    assert accusations(results(store)) == []
+class TestKSweep(SoundTwin):
+    pass
 
 
 def test_the_page_has_the_curves(store: Path) -> None:

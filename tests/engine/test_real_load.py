@@ -9,7 +9,7 @@ import pytest
 
 from configs.prompt_suites import CATEGORIES
 from tests.engine.tiny_store import measure
-from tests.engine.twin_rows import accusations, assert_two_starts_are_told, empty_columns, results
+from tests.engine.twin_rows import SoundTwin, results
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(240)]
 
@@ -59,16 +59,8 @@ def test_a_schedule_is_answered_at_its_rate_and_has_no_speed(store: Path) -> Non
     assert (whole["requests_s"] > 0).all() and (whole["in_flight"] > 0).all()
 
 
-def test_what_both_starts_tell_of_a_speed_is_filled_in(store: Path) -> None:
-    assert_two_starts_are_told(store)
-
-
-def test_every_column_that_is_due_is_filled_in(store: Path) -> None:
-    assert empty_columns(store) == []
-
-
-def test_no_guard_accuses_the_sound_engine(store: Path) -> None:
-    assert accusations(results(store)) == []
+class TestLoad(SoundTwin):
+    pass
 
 
 def test_the_page_shows_all_three_sections(store: Path) -> None:

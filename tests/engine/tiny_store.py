@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from configs.checkout import ROOT
 from tests.busy_machine import Neighbours
+from tests.command_lines import start_command
 
 OTHERS_SHARE = "others-share"
 """Beside a store: of all processors' time, what others took while it was measured, 0 to 1."""
@@ -18,15 +16,8 @@ OTHERS_SHARE = "others-share"
 
 def start(sweep: str, folder: Path) -> subprocess.Popen[str]:
     """`sweep run`: its store is `store` in the folder, its state `state`."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "flows.terminal", "run", sweep, "--store", str(folder / "store")],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "SPECSWEEP_STATE": str(folder / "state")},
-        text=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    store, state = str(folder / "store"), str(folder / "state")
+    return start_command("run", sweep, "--store", store, env={"SPECSWEEP_STATE": state})
 
 
 def finish(run: subprocess.Popen[str], within_s: float) -> None:

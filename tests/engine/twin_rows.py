@@ -175,3 +175,16 @@ def assert_two_starts_are_told(store: Path) -> None:
         pytest.skip(
             f"a busy machine spoiled every rate, and only those that are ok are compared (others: {others:.0%})"
         )
+
+
+class SoundTwin:
+    """Three tests of every mirrored twin; `store` is the fixture of the file whose class derives from this."""
+
+    def test_what_both_starts_tell_of_a_speed_is_filled_in(self, store: Path) -> None:
+        assert_two_starts_are_told(store)
+
+    def test_every_column_that_is_due_is_filled_in(self, store: Path) -> None:
+        assert empty_columns(store) == []
+
+    def test_no_guard_accuses_the_sound_engine(self, store: Path) -> None:
+        assert accusations(results(store)) == []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from configs.checkout import ROOT
 from configs.schema import Plan
 from configs.step import MeasuredStep
+from tests.command_lines import start_command
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.store.conftest import s3_server
 
@@ -42,22 +41,12 @@ def start_sweep(tmp_path: Path) -> Sweep:
 
     def start(*arguments: str, cwd: Path = ROOT, **env: str) -> subprocess.Popen[str]:
         own = {
-            "PYTHONPATH": str(ROOT),
             "SPECSWEEP_STORE": str(tmp_path / "store"),
             "SPECSWEEP_STATE": str(tmp_path / "state"),
             "FAKE_ENGINE_COUNT": str(tmp_path / "requests.jsonl"),
             "COLUMNS": "160",
         }
-        full = os.environ | own | env
-        return subprocess.Popen(
-            [sys.executable, "-m", "flows.terminal", *arguments],
-            cwd=cwd,
-            env=full,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-        )
+        return start_command(*arguments, env=own | env, cwd=cwd)
 
     return start
 

@@ -24,8 +24,7 @@ from configs.load import load_sweep
 from configs.schema import Budget, Cloud, Plan, PlannedCell
 from flows.cell import measure_cell
 from flows.clock import StoppableClock
-from flows.clusters.names import cluster_name
-from flows.clusters.protocol import CellJob, Cluster, Ending, LaunchFailed
+from flows.clusters.protocol import CellJob, Cluster, Ending, LaunchFailed, cluster_name
 from flows.clusters.skypilot.cluster import FRESH_S
 from flows.flow_heartbeat import BEAT_EVERY_S, HeldCells
 from flows.forecast.budget import Purse

@@ -17,7 +17,7 @@ import pytest
 
 from configs.checkout import ROOT
 from flows.automations import DEFAULT_HEARTBEAT_S, MAX_FLOW_RUNS
-from flows.terminal.prefect_server.session import WORK_POOL, PrefectSession
+from flows.terminal.prefect_session import WORK_POOL, PrefectSession
 from tests.loopback import serving
 from tests.prefect_api import SELDOM_S, api
 from tests.tasks.test_cell import wait_until

@@ -163,10 +163,7 @@ def test_what_this_machine_lacks_is_one_line_before_anything_starts(
             ("'--gpus' in the engine's command chooses cards", "choose with CUDA_VISIBLE_DEVICES"),
         ),
         ("command: [docker, run, an/image]", ("`docker version` failed", "daemon is not running", "join its group")),
-        (
-            "command: [vllm]\nargs: [-tp, '2']",
-            ("needs 2 x h200", "CUDA_VISIBLE_DEVICES=0 shows 1 of the 1 cards"),
-        ),
+        ("command: [vllm]\nargs: [-tp, '2']", ("needs 2 x h200", "CUDA_VISIBLE_DEVICES=0 shows 1 of the 1 cards")),
     ],
 )
 def test_an_engine_that_is_not_there_is_one_line_with_the_remedy(
@@ -196,12 +193,7 @@ needs_module: no_such_package
     ],
 )
 def test_what_a_technique_needs_of_its_engine_is_looked_for(
-    tmp_path: Path,
-    box: FakeBox,
-    sweep: Write,
-    finish_sweep: Finish,
-    technique: str,
-    words: tuple[str, ...],
+    tmp_path: Path, box: FakeBox, sweep: Write, finish_sweep: Finish, technique: str, words: tuple[str, ...]
 ) -> None:
     box.vllm_script("0.28.0")
     (tmp_path / "techniques").mkdir()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flows.terminal.prefect_server.session import PrefectSession
+from flows.terminal.prefect_session import PrefectSession
 from tasks.host import process_group
 from tests.busy_machine import BUSY_MACHINE
 from tests.fake_run import FakeRun

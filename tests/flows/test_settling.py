@@ -21,6 +21,7 @@ from tests.fake_cloud import FakeCluster, FakeSite, context, offer
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.test_ledger import elsewhere
 from warehouse.dataset.bill import bill
+from warehouse.dataset.spending import Spending
 from warehouse.ledger.claims import Claims
 from warehouse.ledger.clock import SYSTEM, iso_of, moment_s
 from warehouse.ledger.commits import Ledger
@@ -108,7 +109,8 @@ def test_what_is_gone_is_billed_until_it_had_idled_out_and_its_end_is_marked(run
     assert billed_s == pytest.approx(measured_s + IDLE_S, abs=0.01)
     assert [attempt.outcome for attempt in run.attempts()] == ["lost"]
     purse = Purse(run.ledger.store, "r1", Budget.model_validate({"run_usd": 5.0}), SYSTEM.now_s)
-    assert purse.spent().usd == pytest.approx((measured_s + IDLE_S) / 1000, abs=0.001)
+    spent = Spending(run.ledger.store, SYSTEM.now_s).of_run("r1")
+    assert spent.usd == pytest.approx((measured_s + IDLE_S) / 1000, abs=0.001)
     assert purse.over_run() is None
 
 

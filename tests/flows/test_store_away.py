@@ -16,7 +16,7 @@ from flows.cell import CellOutcome, measure_cell
 from flows.clock import StoppableClock
 from flows.flow_heartbeat import FlowHeartbeatSender, HeldCells
 from flows.sweep import measure_all, publish_results
-from flows.terminal.live_view import RunWatcher
+from flows.terminal.progress import RunWatcher
 from tests.fake_cloud import FakeCluster, FakeSite, context
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.store.conftest import BUCKET, S3Server
@@ -126,7 +126,7 @@ def test_who_watches_a_run_does_not_end_it(run: FakeRun, monkeypatch: pytest.Mon
         return real(prefix)
 
     monkeypatch.setattr(run.ledger.store, "list", listed)
-    monkeypatch.setattr("flows.terminal.live_view.POLL_S", 0.0)
+    monkeypatch.setattr("flows.terminal.progress.POLL_S", 0.0)
     progress = RunWatcher(run.ledger, plan, console).watch(ended)
     assert (looks[0], progress.measured) == (4, 0)
     assert isinstance(console.file, io.StringIO) and console.file.getvalue().count("can't see how the run stands") == 1

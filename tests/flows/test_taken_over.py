@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,11 @@ class Lid(Clock):
 
     def now_s(self) -> float:
         return super().now_s() + self.slept_s
+
+
+@pytest.fixture
+def lid() -> Lid:
+    return Lid()
 
 
 def asleep(run: FakeRun, lid: Lid) -> None:
@@ -66,53 +73,51 @@ class Refused(Sleeper):
         raise self.error
 
 
-@pytest.mark.parametrize("error", [LaunchFailed("its request is gone"), FlowStopped("Ctrl-C")], ids=["fails", "ends"])
-def test_a_launch_that_ends_badly_leaves_it_to_the_other_flow_too(tmp_path: Path, error: Exception) -> None:
-    run, lid = FakeRun(tmp_path), Lid()
-    node = Refused(run, Path("no-python"))
-    node.lid, node.comes, node.error = lid, elsewhere("another"), error
+@contextmanager
+def held(run: FakeRun, lid: Lid, node: FakeCluster) -> Iterator[AttemptRun]:
+    """An attempt at the cell by a flow that holds it."""
     ledger = Ledger(run.ledger.store, "r1", lid)
     with FlowHeartbeatSender(ledger, print) as heartbeat, heartbeat.managing(run.key):
         shared = context(run, FakeSite([node]), require_held=heartbeat.require_held)
-        attempt = AttemptRun(ledger, run.planned, shared, offer())
-        with pytest.raises((CellTaken, FlowStopped)):
-            attempt.run(lambda looked: None)
-    assert not node.is_down and Placements(ledger, run.key).stories()[-1].end is None
+        yield AttemptRun(ledger, run.planned, shared, offer())
 
 
-def test_a_flow_that_slept_while_it_waited_rents_nothing(tmp_path: Path) -> None:
-    run, lid = FakeRun(tmp_path), Lid()
-    ledger = Ledger(run.ledger.store, "r1", lid)
-    with FlowHeartbeatSender(ledger, print) as heartbeat, heartbeat.managing(run.key):
-        shared = context(run, FakeSite([Sleeper(run, Path("no-python"))]), require_held=heartbeat.require_held)
-        attempt = AttemptRun(ledger, run.planned, shared, offer())
+@pytest.mark.parametrize("error", [LaunchFailed("its request is gone"), FlowStopped("Ctrl-C")], ids=["fails", "ends"])
+def test_a_launch_that_ends_badly_leaves_it_to_the_other_flow_too(run: FakeRun, lid: Lid, error: Exception) -> None:
+    node = Refused(run, Path("no-python"))
+    node.lid, node.comes, node.error = lid, elsewhere("another"), error
+    with held(run, lid, node) as attempt, pytest.raises((CellTaken, FlowStopped)):
+        attempt.run(lambda looked: None)
+    assert not node.is_down and Placements(run.ledger, run.key).stories()[-1].end is None
+
+
+def test_a_flow_that_slept_while_it_waited_rents_nothing(run: FakeRun, lid: Lid) -> None:
+    with held(run, lid, Sleeper(run, Path("no-python"))) as attempt:
         asleep(run, lid)
         Claims(run.ledger, run.key).take(elsewhere("another"))
         with pytest.raises(CellTaken):
             attempt.run(lambda looked: None)
-    assert Placements(ledger, run.key).stories() == []
+    assert Placements(run.ledger, run.key).stories() == []
 
 
 @pytest.mark.parametrize("comes", [elsewhere("another"), None])
 def test_what_another_flow_took_over_is_left_to_it_and_what_nobody_took_is_still_ours(
-    tmp_path: Path, comes: str | None
+    run: FakeRun, lid: Lid, comes: str | None
 ) -> None:
-    run, lid = FakeRun(tmp_path), Lid()
     node = Sleeper(run, Path("no-python"))
     node.lid, node.comes = lid, comes
-    ledger = Ledger(run.ledger.store, "r1", lid)
-    with FlowHeartbeatSender(ledger, print) as heartbeat, heartbeat.managing(run.key):
-        shared = context(run, FakeSite([node]), require_held=heartbeat.require_held)
-        attempt = AttemptRun(ledger, run.planned, shared, offer())
+    with held(run, lid, node) as attempt:
         if comes is None:
             assert attempt.run(lambda: None).detail == "its own look"
         else:
             with pytest.raises(CellTaken):
                 attempt.run(lambda: None)
     assert node.is_down is (comes is None)
-    story = Placements(ledger, run.key).stories()[-1]
+    story = Placements(run.ledger, run.key).stories()[-1]
     assert (story.end is None) is (comes is not None)
-    assert Claims(ledger, run.key).manager() == comes, "a release of the one that slept would free it"
+    assert Claims(Ledger(run.ledger.store, "r1", lid), run.key).manager() == comes, (
+        "a release of the one that slept would free it"
+    )
 
 
 NOTICE_S = 120.0
@@ -175,7 +180,7 @@ class Noticed(FakeCluster):
     ],
 )
 def test_a_noticed_machine_is_left_to_its_cloud_where_that_makes_it_free(
-    tmp_path: Path,
+    run: FakeRun,
     cloud: str,
     spot: bool,
     age_s: float,
@@ -184,7 +189,7 @@ def test_a_noticed_machine_is_left_to_its_cloud_where_that_makes_it_free(
     down_after_s: float,
     free: bool,
 ) -> None:
-    run, clock = FakeRun(tmp_path), EndedClock(age_s + stopped_after_s)
+    clock = EndedClock(age_s + stopped_after_s)
     node = Noticed(run, clock, age_s, taken_after_s)
     where = offer(spot=spot).model_copy(update={"cloud": cloud})
     attempt = AttemptRun(run.ledger, run.planned, context(run, FakeSite([node]), clock=clock, poll_s=3.0), where)
@@ -195,8 +200,8 @@ def test_a_noticed_machine_is_left_to_its_cloud_where_that_makes_it_free(
     assert is_free(story) is free
 
 
-def test_a_flow_that_slept_while_it_waited_leaves_the_machine_to_the_one_that_took_it_over(tmp_path: Path) -> None:
-    run, clock = FakeRun(tmp_path), EndedClock()
+def test_a_flow_that_slept_while_it_waited_leaves_the_machine_to_the_one_that_took_it_over(run: FakeRun) -> None:
+    clock = EndedClock()
     node = Noticed(run, clock, 2400, NEVER_S)
 
     def require_held(cell_key: str) -> None:

@@ -13,8 +13,7 @@ import polars as pl
 import pytest
 
 from configs.checkout import ROOT
-from flows.forecast.decoding import CPU_TOK_S
-from flows.forecast.estimates import STEP_SETUP_S
+from flows.forecast.estimates import CPU_TOK_S, STEP_SETUP_S
 from tests.fake_run import write_user_configs
 from tests.flows.conftest import Finish
 

@@ -6,7 +6,7 @@ import secrets
 import subprocess
 from pathlib import Path
 
-from flows.clusters.names import PREFIX
+from flows.clusters.protocol import PREFIX
 from lab.paths import FLEET_UID, LabPaths
 
 CLUSTER, HOST, USER = "pocket", "slurmlab", "lab"

@@ -6,21 +6,15 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 
 import yaml
 
-from flows.clusters.names import cluster_name
-from flows.plans import make_plan
 from tests.cloud.night import CANARY
-from tests.fake_run import MODEL, ROOT, SUITE
+from tests.fake_run import ROOT, SUITE, write_sweep
+from tests.rented_run import RentedRun
 from tests.secret_watch import SecretWatch
 from tests.slurm.layout import CLUSTER, GPUS, SPOT, URGENT
 from tests.slurm.machine import Machine
-from warehouse.ledger.commits import Ledger
-from warehouse.ledger.lease import Attempt, Heartbeat, Leases
-from warehouse.ledger.placement import Placements, PlacementStory
-from warehouse.ledger.store import open_store
 
 TOKEN_S = 0.02
 """Seconds per token of the fake engine: long enough a step to strike in it."""
@@ -28,29 +22,24 @@ TOKEN_S = 0.02
 CELLS = 2
 
 
-class SlurmNight:
-    """One run of one sweep of the user's own; the store is a folder of the shared home."""
+class SlurmNight(RentedRun):
+    """The store is a folder of the shared home."""
 
     def __init__(self, machine: Machine) -> None:
         """Write the user's YAML: one technique per cell, so that each cell's engine counts in a file of its own."""
-        self.machine, self.home, self.run_id = machine, machine.places.home, "night"
-        self.folder, self.store_url = self.home / "sweeps", str(self.home / "results")
+        self.machine, self.home = machine, machine.places.home
+        self.folder = self.home / "sweeps"
         self.log = self.home / "sweep.log"
         self.watch = SecretWatch(CANARY, of_the_user="COLUMNS")
         shutil.copy(ROOT / "tests" / "fake_engine.py", self.home)
         (self.home / "tests").mkdir(exist_ok=True)
         shutil.copy(ROOT / "tests" / "fake_faults.py", self.home / "tests")
         names = [f"t{number}" for number in range(CELLS)]
-        files = {"models/fake-model.yaml": MODEL, "suites/fake-suite.yaml": SUITE, "sweep.yaml": self._sweep(names)}
+        files = {"suites/fake-suite.yaml": SUITE, "sweep.yaml": self._sweep(names)}
         files |= {"task.yaml": _task(), "engines/fake.yaml": self._engine()}
         files |= {f"techniques/{name}.yaml": self._technique(name) for name in names}
-        for name, text in files.items():
-            path = self.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        self.ledger = Ledger(open_store(self.store_url), self.run_id)
-        self.planned = make_plan(str(self.folder / "sweep.yaml")).cells
-        self.keys = [planned.cell.cell_key for planned in self.planned]
+        write_sweep(self.folder, files)
+        super().__init__(self.folder / "sweep.yaml", str(self.home / "results"), "night")
 
     def start(self) -> subprocess.Popen[bytes]:
         """`sweep run`; what it says goes into `log`."""
@@ -76,26 +65,6 @@ class SlurmNight:
         flow = self.home / "state" / "prefect" / "ephemeral" / "flow.log"
         texts = [path.read_text(errors="replace")[-8000:] for path in (self.log, flow) if path.exists()]
         return "\n--- flow\n".join([*texts, self.machine.logs()])
-
-    def cluster(self, cell: int) -> str:
-        return cluster_name(self.store_url, self.run_id, self.keys[cell])
-
-    def heartbeat(self, cell: int) -> Heartbeat | None:
-        return Leases(self.ledger, self.keys[cell]).heartbeat()
-
-    def attempts(self, cell: int) -> list[Attempt]:
-        return Leases(self.ledger, self.keys[cell]).attempts()
-
-    def stories(self, cell: int) -> list[PlacementStory]:
-        return Placements(self.ledger, self.keys[cell]).stories()
-
-    def ends(self, cell: int) -> list[str]:
-        """How the cell's placements ended."""
-        return [story.end.outcome if story.end else "open" for story in self.stories(cell)]
-
-    def is_measured(self, cell: int) -> bool:
-        names = (each.name for each in self.planned[cell].measurements)
-        return all(self.ledger.read_commit(self.keys[cell], name) is not None for name in names)
 
     def requests(self, cell: int) -> list[str]:
         """Every prompt that reached an engine of the cell, in order."""
@@ -133,13 +102,3 @@ def _task() -> str:
     task["envs"]["SPECSWEEP_VLLM"] = ""
     task["secrets"] = {"HF_TOKEN": None}
     return yaml.safe_dump(task)
-
-
-def wait_for(true: object, what: str, night: SlurmNight, process: subprocess.Popen[bytes], seconds: float) -> None:
-    """Ask until it is so; fails when the sweep ends first, or after `seconds`."""
-    deadline = time.monotonic() + seconds
-    assert callable(true)
-    while not true():
-        assert process.poll() is None, f"the sweep ended before: {what}\n{night.said()}"
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}\n{night.said()}"
-        time.sleep(0.2)

@@ -12,8 +12,9 @@ import pytest
 
 from tests.cloud.checks import wait_until
 from tests.cloud.night import CANARY
+from tests.rented_run import wait_for
 from tests.slurm.machine import Machine
-from tests.slurm.night import CELLS, SlurmNight, wait_for
+from tests.slurm.night import CELLS, SlurmNight
 from tests.slurm.unheard import NAME
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow(300)]

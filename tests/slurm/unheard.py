@@ -14,12 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flows.clusters.names import cluster_name
-from flows.clusters.protocol import CellJob
+from flows.clusters.protocol import CellJob, cluster_name
 from flows.clusters.skypilot import api as sky_api
+from flows.clusters.skypilot.api import offers
 from flows.clusters.skypilot.cluster import SkyCluster
 from flows.clusters.skypilot.launch_watch import LaunchBounds
-from flows.clusters.skypilot.offers import offers
 from flows.clusters.skypilot.task_file import Rental, load_task, sky_task, task_for
 
 JOB = CellJob("/nowhere", "unheard", "0" * 16)

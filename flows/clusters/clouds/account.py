@@ -1,7 +1,7 @@
 """Machines as a cloud itself knows them: what SkyPilot's own database has forgotten is billed all the same.
 
 Every instance that SkyPilot makes carries its cluster's name as a tag, written in the request that rents it, so a
-machine of ours without it can't exist. Our labels (`names.LABEL` and those of `task_file`) come in the same request.
+machine of ours without it can't exist. Our labels (`protocol.LABEL` and those of `task_file`) come in the same request.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Account(Protocol):
         """SkyPilot's name for it, in lower case."""
 
     def look(self) -> Sighting:
-        """Every machine of every cluster whose name begins with `names.PREFIX`.
+        """Every machine of every cluster whose name begins with `protocol.PREFIX`.
 
         Raises:
             NotAsked: there are no credentials, or no libraries.
@@ -69,15 +69,7 @@ class Account(Protocol):
         """
 
     def terminate(self, instances: Sequence[Instance]) -> None:
-        """Terminate machines of this cloud; one that is gone already is fine.
-
-        Raises:
-            CloudError: some are still there; the others are terminated all the same.
-        """
+        """Terminate machines of this cloud, gone ones too; CloudError names those that are still there."""
 
     def label(self, instances: Sequence[Instance], labels: Mapping[str, str]) -> None:
-        """Set labels of machines of this cloud, beside those that they have; one that is gone is fine.
-
-        Raises:
-            CloudError: some have them not; the others do.
-        """
+        """Add labels to machines of this cloud, gone ones too; CloudError names those without them."""

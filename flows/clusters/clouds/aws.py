@@ -15,7 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, Instance, NotAsked, Sighting
-from flows.clusters.names import PREFIX
+from flows.clusters.protocol import PREFIX
 from warehouse.ledger.placement import MachineEnd, Offer
 
 BILLED_STATES = ("pending", "running", "stopping", "stopped")
@@ -109,27 +109,24 @@ def _each(instances: Sequence[Instance], do: Callable[[Any, str], object]) -> No
 
 
 def machines_of(cluster: str, offer: Offer | None) -> ClusterInstances | None:
-    """The machines of a cluster that was rented by an offer; None if its cloud is not asked (only AWS is)."""
-    return (
-        ClusterInstances(cluster, offer.region) if offer is not None and offer.cloud == "aws" and offer.region else None
-    )
+    """The machines of a cluster that was rented by an offer; None if its cloud is not asked: only AWS is, with keys."""
+    if offer is None or offer.cloud != "aws" or not offer.region:
+        return None
+    with suppress(CloudError):  # SkyPilot needs the keys, too, and says what is wrong with them
+        session, keys = _signed_in()
+        return None if keys is None else ClusterInstances(cluster, offer.region, _client(session, offer.region))
+    return None
 
 
 class ClusterInstances:
     """The machines of one cluster in one region, terminated ones too, which AWS lists for about an hour."""
 
-    def __init__(self, cluster: str, region: str) -> None:
-        """Make the client, which takes a third of a second; AWS is not asked yet."""
-        self._region, self._client = region, None
-        with suppress(CloudError):  # SkyPilot needs the keys, too, and says what is wrong with them
-            session, keys = _signed_in()
-            self._client = None if keys is None else _client(session, region)
+    def __init__(self, cluster: str, region: str, client: Any) -> None:
+        self._region, self._client = region, client
         self._filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [f"{cluster}-*"]}]
 
     def known(self) -> dict[str, Instance] | None:
         """Machines by instance id; None if the cloud did not say."""
-        if self._client is None:
-            return None
         try:
             answer = self._client.describe_instances(Filters=self._filters)
         except (ClientError, BotoCoreError):
@@ -140,14 +137,12 @@ class ClusterInstances:
     def terminate(self) -> None:
         """Terminate those that are billed. A failure is ignored here: SkyPilot then says what is wrong."""
         alive = [name for name, each in (self.known() or {}).items() if each.state in BILLED_STATES]
-        if alive and self._client is not None:
+        if alive:
             with suppress(ClientError, BotoCoreError):
                 self._client.terminate_instances(InstanceIds=alive)
 
     def end_when_off(self, instance_ids: Sequence[str]) -> bool:
         """Have machines terminated, not stopped, when they power themselves off; False: the account may not say so."""
-        if self._client is None:
-            return False
         try:
             for instance_id in instance_ids:
                 self._client.modify_instance_attribute(

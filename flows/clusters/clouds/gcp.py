@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, Instance, NotAsked, Sighting
-from flows.clusters.names import PREFIX
+from flows.clusters.protocol import PREFIX
 
 COMPUTE_URL = "https://compute.googleapis.com/compute/v1"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"

@@ -30,46 +30,7 @@ from warehouse.ledger.placement import MachineEnd, Offer
 if TYPE_CHECKING:
     from flows.clusters.clouds.aws import ClusterInstances
 
-
 Answer = TypeVar("Answer")
-
-PATIENCE_S = 60.0
-"""How long an answer is waited for; SkyPilot's own takes 1 to 20 s."""
-
-
-class NoAnswer(Exception):
-    """Nobody has answered, or the question before this one is still open."""
-
-
-class Questions:
-    """Asked one at a time, each in a thread of its own, that a question without an answer keeps."""
-
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-
-    def ask(self, question: Callable[[], Answer]) -> Answer:
-        """The answer to a question; it raises what the question raises.
-
-        Raises:
-            NoAnswer: there is none within `PATIENCE_S`, or to an earlier one.
-        """
-        if self._thread is not None and self._thread.is_alive():
-            raise NoAnswer("an earlier question has no answer yet")
-        answer: Future[Answer] = Future()
-
-        def wait() -> None:
-            try:
-                answer.set_result(question())
-            except BaseException as error:
-                answer.set_exception(error)
-
-        self._thread = threading.Thread(target=wait, name="question", daemon=True)
-        self._thread.start()
-        self._thread.join(PATIENCE_S)
-        if self._thread.is_alive():
-            raise NoAnswer(f"no answer within {PATIENCE_S:.0f} s")
-        return answer.result()
-
 
 LOG = logging.getLogger(__name__)
 
@@ -89,6 +50,39 @@ DOWN_TRIES = 3
 
 DOWN_PAUSE_S = 5.0
 """Pause before the next try; short, as a flow has half a minute after Ctrl-C."""
+
+PATIENCE_S = 60.0
+"""How long an answer is waited for; SkyPilot's own takes 1 to 20 s."""
+
+
+class _NoAnswer(Exception):
+    """Nobody has answered, or the question before this one is still open."""
+
+
+class _Questions:
+    """Asked one at a time, each in a thread of its own, that a question without an answer keeps."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    def ask(self, question: Callable[[], Answer]) -> Answer:
+        """The answer to a question, or what it raises; `_NoAnswer` if there is none within `PATIENCE_S`."""
+        if self._thread is not None and self._thread.is_alive():
+            raise _NoAnswer("an earlier question has no answer yet")
+        answer: Future[Answer] = Future()
+
+        def wait() -> None:
+            try:
+                answer.set_result(question())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        self._thread = threading.Thread(target=wait, name="question", daemon=True)
+        self._thread.start()
+        self._thread.join(PATIENCE_S)
+        if self._thread.is_alive():
+            raise _NoAnswer(f"no answer within {PATIENCE_S:.0f} s")
+        return answer.result()
 
 
 class _Submitted(Exception):
@@ -112,7 +106,7 @@ class SkyCluster:
         self._task_of = task_of
         self._offer = offer
         self._log_path, self._stopped, self._bounds = log_path, stopped, bounds
-        self._questions = Questions()
+        self._questions = _Questions()
         self._job = Job(None, None)
         self._begun: int | None = None
         """Where in the log its launch begins; None: it was not launched by us."""
@@ -128,7 +122,7 @@ class SkyCluster:
             self._job = self._questions.ask(partial(sky_api.newest_job, self.name))
         except sky_server.sky_errors():
             return False  # vanished, or not up: the next launch starts from scratch
-        except NoAnswer as error:
+        except _NoAnswer as error:
             self._say(error)
             return False
         return self._job.job_id is not None and not self._job.over
@@ -203,13 +197,15 @@ class SkyCluster:
 
     def _word(self) -> Job | Ending | None:
         """SkyPilot's word on the job, or its and the cloud's that there is no cluster; None: there is, but silent."""
-        errors = sky_server.sdk().exceptions
         try:
             return sky_api.newest_job(self.name)
-        except errors.ClusterDoesNotExist as error:
-            return self._gone(error)
         except sky_server.sky_errors() as error:
-            return self._unreachable(error)
+            is_known = not isinstance(error, sky_server.sdk().exceptions.ClusterDoesNotExist)
+            if is_known and (left := sky_api.rented([self.name], refresh=True)):
+                self._was_autostopping = left[0].status == "AUTOSTOPPING"
+                return None  # there, but not answering: silence past the deadline decides
+            how = Ended.AUTODOWNED if self._was_autostopping else Ended.PREEMPTED
+            return Ending(None, how, f"{self.name} does not exist any more: {sky_server.text_of(error)}")
 
     def log_tail(self, lines: int) -> list[str]:
         """The last lines of the job's log; of the launch's if there was no job (see `Cluster.log_tail`)."""
@@ -250,18 +246,6 @@ class SkyCluster:
         from flows.clusters.clouds.aws import machines_of
 
         return machines_of(self.name, self._offer)
-
-    def _gone(self, error: Exception) -> Ending:
-        how = Ended.AUTODOWNED if self._was_autostopping else Ended.PREEMPTED
-        return Ending(None, how, f"{self.name} does not exist any more: {sky_server.text_of(error)}")
-
-    def _unreachable(self, error: Exception) -> Ending | None:
-        """SkyPilot could not ask the node: ask the cloud whether the node is still there."""
-        left = sky_api.rented([self.name], refresh=True)
-        if not left:
-            return self._gone(error)
-        self._was_autostopping = left[0].status == "AUTOSTOPPING"
-        return None  # there, but not answering: silence past the deadline decides
 
     def _ended(self, job: Job) -> Ending:
         self._job = job

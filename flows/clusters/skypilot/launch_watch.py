@@ -71,6 +71,8 @@ class LaunchWatch:
         self._cancel = cancel
         self._begun_s = time.monotonic()
         self._over = threading.Event()
+        self._machines: ClusterInstances | None = None
+        self._before: dict[str, Instance] | None = None  # an earlier attempt's machines, which have the same name
         self._missing = 0
         self._mortal: set[str] = set()
         self._said = ""
@@ -80,45 +82,59 @@ class LaunchWatch:
         """Watch until the block ends."""
         from flows.clusters.clouds.aws import machines_of
 
-        machines = machines_of(self._cluster, self._offer)
-        before = machines.known() if machines is not None else None  # an earlier attempt's machines have the same name
-        thread = threading.Thread(target=self._watch, args=(machines, before), name="launch-watch", daemon=True)
+        self._machines = machines_of(self._cluster, self._offer)
+        self._before = None if self._machines is None else self._machines.known()
+        thread = threading.Thread(target=self._watch, name="launch-watch", daemon=True)
         thread.start()
         try:
             yield
-            if machines is not None and before is not None:
-                launched = [machine.launched_at_s for machine in _new(machines.known() or {}, before)]
+            if self._before is not None:
+                launched = [machine.launched_at_s for machine in self._launched() or []]
                 # the first: a machine that SkyPilot itself replaced was paid for, too
                 self.rented_at_s = min((at_s for at_s in launched if at_s is not None), default=None)
         finally:
             self._over.set()
             thread.join()
 
-    def _watch(self, machines: ClusterInstances | None, before: dict[str, Instance] | None) -> None:
+    def _watch(self) -> None:
         while not self._over.wait(LOOK_EVERY_S):
             try:
-                self._look(machines, before)
+                self._look()
             except Exception as error:  # whatever it is, the bounds are looked at again
                 said = f"{type(error).__name__}: {error}"
                 if said != self._said:
                     LOG.warning("the watch over the launch of %s goes on after %s", self._cluster, said)
                 self._said = said
 
-    def _look(self, machines: ClusterInstances | None, before: dict[str, Instance] | None) -> None:
-        known = machines.known() if machines is not None and before is not None else None
-        if machines is not None:
-            self._end_when_off(machines, _new(known or {}, before or {}))
-        self.cut = self.cut or self._why_cut(known, before or {})
-        if self.cut is not None:
-            self._end(machines)
+    def _launched(self) -> list[Instance] | None:
+        """Machines that this launch has rented, as the cloud says; None: it did not say, now or before the launch."""
+        known = None if self._machines is None or self._before is None else self._machines.known()
+        if known is None or self._before is None:
+            return None
+        return [machine for instance_id, machine in known.items() if instance_id not in self._before]
 
-    def _why_cut(
-        self, known: dict[str, Instance] | None, before: dict[str, Instance]
-    ) -> LaunchFailed | FlowStopped | None:
+    def _look(self) -> None:
+        ours = self._launched()
+        # a rented machine's own timer powers it off: on demand, it would keep its disk then, and pay for it
+        lasting = {each.instance_id for each in ours or [] if not each.spot and each.state in ALIVE} - self._mortal
+        if self._machines is not None and lasting and self._machines.end_when_off(sorted(lasting)):
+            self._mortal |= lasting
+        self.cut = self.cut or self._why_cut(ours)
+        if self.cut is None:
+            return
+        try:
+            is_ours = self._bounds.holds()
+        except StoreAway:
+            is_ours = False  # perhaps; asked again at the next look
+        if self._machines is not None and is_ours:
+            self._machines.terminate()  # the cloud is told first, since SkyPilot may take its time, or be gone
+        self._cancel()
+
+    def _why_cut(self, ours: list[Instance] | None) -> LaunchFailed | FlowStopped | None:
         where, longest_h = self._offer.where if self._offer else self._cluster, self._bounds.longest_h
         if self._stopped():
             return FlowStopped("the flow ends")
-        if self._is_gone(known, before):
+        if self._is_gone(ours):
             return LaunchFailed(f"{where}: the machine was taken away while it was set up", Ended.PREEMPTED)
         if time.monotonic() - self._begun_s > longest_h * 3600:
             return LaunchFailed(f"{where}: not launched within {longest_h:g} h (cloud.launch_h): cut short")
@@ -128,30 +144,9 @@ class LaunchWatch:
             return None  # it says nothing about the money; the deadline holds all the same
         return None if over is None else LaunchFailed(over, Ended.STOPPED)
 
-    def _end_when_off(self, machines: ClusterInstances, ours: list[Instance]) -> None:
-        """A rented machine's own timer powers it off: on demand, it would keep its disk then, and pay for it."""
-        others = {each.instance_id for each in ours if not each.spot and each.state in ALIVE} - self._mortal
-        if others and machines.end_when_off(sorted(others)):
-            self._mortal |= others
-
-    def _end(self, machines: ClusterInstances | None) -> None:
-        """End what the launch costs: the cloud is told first, since SkyPilot may take its time, or be gone."""
-        try:
-            is_ours = self._bounds.holds()
-        except StoreAway:
-            is_ours = False  # perhaps; asked again at the next look
-        if machines is not None and is_ours:
-            machines.terminate()
-        self._cancel()
-
-    def _is_gone(self, known: dict[str, Instance] | None, before: dict[str, Instance]) -> bool:
-        if known is None:
+    def _is_gone(self, ours: list[Instance] | None) -> bool:
+        if ours is None:
             return False  # the cloud did not answer, which says nothing about the machine
-        ours = _new(known, before)
         gone = bool(ours) and not any(machine.state in ALIVE for machine in ours)
         self._missing = self._missing + 1 if gone else 0
         return self._missing >= LOOKS_GONE
-
-
-def _new(known: dict[str, Instance], before: dict[str, Instance]) -> list[Instance]:
-    return [machine for instance_id, machine in known.items() if instance_id not in before]

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -52,6 +53,12 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 NOT_FOR_SKYPILOT = (TOKEN, "HUGGING_FACE_HUB_TOKEN", "GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY")
 """Variables that its server must not have: it shows a token to the hub at each launch, and copies it to each node."""
+
+SERVER = "sky.server.server"
+"""Module that an API server runs; its own children have other command lines."""
+
+GRACE_S = 10.0
+"""How long killed processes may take to be gone."""
 
 _starting = threading.Lock()
 
@@ -98,11 +105,7 @@ def server_url() -> str:
 
 
 def ensure_server() -> None:
-    """Start the API server if it does not answer.
-
-    Raises:
-        SkyUnavailable: it is remote and does not answer, or it does not start.
-    """
+    """Start the API server if it does not answer; SkyUnavailable if it is remote, or does not start."""
     sky = sdk()
     with _starting:
         if _healthy(sky):
@@ -263,53 +266,28 @@ def _is_forgotten(sky: Any, error: Exception) -> bool:
     return said or isinstance(error, sky.exceptions.RequestInterruptedError)
 
 
-SERVER = "sky.server.server"
-"""Module that an API server runs; its own children have other command lines."""
-
-GRACE_S = 10.0
-"""How long killed processes may take to be gone."""
-
-
 def end_leftovers(home: Path) -> list[int]:
     """Kill what writes into the logs of `home`'s API server, unless that server lives; returns the pids.
 
     The caller keeps others from starting a server meanwhile: one that is being started does not count as one yet.
     """
     folders = (home / ".sky" / "api_server", home / "sky_logs" / "api_server")
-    writers = [process for process in _own_processes() if _writes(process, folders)]
-    if any(SERVER in " ".join(_command(process)) for process in writers):
-        return []
-    for process in writers:
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue  # gone with its siblings
-    psutil.wait_procs(writers, timeout=GRACE_S)
-    return [process.pid for process in writers]
-
-
-def _own_processes() -> Iterator[psutil.Process]:
     lineage = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    writers = []
     for process in psutil.process_iter():
         try:
-            if process.pid not in lineage and process.uids().real == os.getuid():
-                yield process
-        except psutil.NoSuchProcess:
+            if process.pid in lineage or process.uids().real != os.getuid():
+                continue
+            # a mere reader of logs is none of ours; only Linux tells the mode
+            written = [Path(file.path) for file in process.open_files() if getattr(file, "mode", "a") != "r"]
+            if any(path.is_relative_to(folder) for path in written for folder in folders):
+                if SERVER in " ".join(process.cmdline()):
+                    return []
+                writers.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-
-
-def _writes(process: psutil.Process, folders: tuple[Path, ...]) -> bool:
-    """Whether it has a file below one of the folders open for writing; a mere reader of logs is none of ours."""
-    try:
-        files = process.open_files()
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return False
-    written = [Path(file.path) for file in files if getattr(file, "mode", "a") != "r"]  # only Linux tells the mode
-    return any(path.is_relative_to(folder) for path in written for folder in folders)
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return list(process.cmdline())
-    except psutil.NoSuchProcess:
-        return []
+    for process in writers:
+        with suppress(psutil.NoSuchProcess):  # gone with its siblings
+            process.kill()
+    psutil.wait_procs(writers, timeout=GRACE_S)
+    return [process.pid for process in writers]

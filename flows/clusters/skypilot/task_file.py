@@ -19,8 +19,7 @@ import yaml
 
 from configs.checkout import ROOT
 from configs.secrets import hold, redacted
-from flows.clusters.names import LABEL, store_hash
-from flows.clusters.protocol import CellJob, LaunchFailed
+from flows.clusters.protocol import LABEL, CellJob, LaunchFailed, store_hash
 from flows.clusters.skypilot.carried import FOR_SKYPILOT, TIMED_CLOUDS
 from flows.clusters.skypilot.server import sdk, text_of
 from tasks.notice import TIME_TO_LIVE_VARIABLE
@@ -45,6 +44,9 @@ BUILD_VARIABLE, NAMED_COMMIT = "SPECSWEEP_VLLM", re.compile(r"@[0-9a-f]{40}(#.*)
 """The requirement that a node builds its engine from, and how one ends that names a commit."""
 
 LABEL_LENGTH = 63
+
+STATIC = ("env", "shared-credentials-file", "config-file")
+"""What botocore calls the ways in which keys are found that SkyPilot would write down."""
 
 
 class TaskFileError(LaunchFailed):
@@ -112,11 +114,7 @@ class Rental(NamedTuple):
 
 
 def load_task(name_or_path: str) -> TaskFile:
-    """Read a task: a name of sky/ without its .yaml, or a path.
-
-    Raises:
-        TaskFileError: there is none, it lacks what keeps a cluster from running for ever, or a field is wrong.
-    """
+    """Read a task, by its name in sky/ or its path; TaskFileError if there is none, or a field is wrong."""
     path = FOLDER / f"{name_or_path}.yaml"
     if name_or_path.endswith((".yaml", ".yml")) or os.sep in name_or_path:
         path = Path(name_or_path).expanduser()
@@ -135,11 +133,7 @@ def load_task(name_or_path: str) -> TaskFile:
 
 
 def sky_task(file: TaskFile) -> Any:
-    """The `sky.Task` as the file has it, with every place that it allows: what `offers` looks at.
-
-    Raises:
-        TaskFileError: SkyPilot refuses it.
-    """
+    """The `sky.Task` as the file has it, with every place that it allows; TaskFileError if SkyPilot refuses it."""
     return _task(file, copy.deepcopy(file.config))
 
 
@@ -149,7 +143,12 @@ def task_for(file: TaskFile, rental: Rental, mounts: Mapping[str, str]) -> Any:
     Raises:
         TaskFileError: SkyPilot refuses it, or a node could not reach the store.
     """
-    _require_reachable(file, rental)
+    shares_files = rental.offer is not None and rental.offer.cloud in ("slurm", "ssh")
+    if "://" not in rental.job.store_url and not shares_files:
+        raise TaskFileError(
+            f"the store {rental.job.store_url!r} is a folder of this machine, which a node of {_shown(file.path)} "
+            "can't reach: use --store s3://bucket/prefix or gs://bucket/prefix"
+        )
     config = copy.deepcopy(file.config)
     config["workdir"] = str(ROOT)
     config["name"] = f"cell-{rental.job.cell_key[:8]}"
@@ -194,7 +193,13 @@ def _pinned(task: Any, rental: Rental) -> Any:
     offer, entry = rental.offer, next(iter(task.resources))
     exact: dict[str, Any] = {}
     if offer is not None:
-        entry = next((entry for entry in task.resources if _allows(entry, offer)), entry)
+
+        def allows(entry: Any) -> bool:
+            cloud = None if entry.cloud is None else str(entry.cloud).lower()
+            pairs = ((cloud, offer.cloud), (entry.region, offer.region), (entry.zone, offer.zone))
+            return all(wanted in (None, offered) for wanted, offered in pairs)
+
+        entry = next(filter(allows, task.resources), entry)
         exact = {
             "cloud": registry.CLOUD_REGISTRY.from_str(offer.cloud),
             "region": offer.region,
@@ -204,24 +209,15 @@ def _pinned(task: Any, rental: Rental) -> Any:
         }
     if rental.image and entry.extract_docker_image() is not None:
         exact["image_id"] = DOCKER + rental.image
-    return entry.copy(labels=(entry.labels or {}) | _labels(rental), **exact)
-
-
-def _allows(entry: Any, offer: Offer) -> bool:
-    cloud = None if entry.cloud is None else str(entry.cloud).lower()
-    pairs = ((cloud, offer.cloud), (entry.region, offer.region), (entry.zone, offer.zone))
-    return all(wanted in (None, offered) for wanted, offered in pairs)
-
-
-def _labels(rental: Rental) -> dict[str, str]:
     job = rental.job
-    return {
+    labels = {
         LABEL: store_hash(job.store_url),
         RUN_LABEL: _label_value(job.run_id),
         CELL_LABEL: job.cell_key,
         OWNER_LABEL: _label_value(f"{getpass.getuser()}-{platform.node()}"),
         EXPIRY_LABEL: str(int(rental.expires_s)),
     }
+    return entry.copy(labels=(entry.labels or {}) | labels, **exact)
 
 
 def _label_value(text: str) -> str:
@@ -276,30 +272,12 @@ def _task(file: TaskFile, config: dict[str, Any], rental: Rental | None = None) 
     return task
 
 
-def _require_reachable(file: TaskFile, rental: Rental) -> None:
-    """Refuse a store that lies in a folder of this machine, unless the cluster may share its file systems."""
-    shared = rental.offer is not None and rental.offer.cloud in ("slurm", "ssh")
-    if "://" not in rental.job.store_url and not shared:
-        raise TaskFileError(
-            f"the store {rental.job.store_url!r} is a folder of this machine, which a node of {_shown(file.path)} "
-            "can't reach: use --store s3://bucket/prefix or gs://bucket/prefix"
-        )
-
-
 def _shown(path: Path) -> str:
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
-STATIC = ("env", "shared-credentials-file", "config-file")
-"""What botocore calls the ways in which keys are found that SkyPilot would write down."""
-
-
 def require_no_keys_in_mounts(file: TaskFile) -> None:
-    """Refuse a cached mount of a task that may rent at AWS with keys that don't expire.
-
-    Raises:
-        TaskFileError: it has one; the text names the mount and the remedy.
-    """
+    """Refuse, as TaskFileError, a cached mount of a task that may rent at AWS with keys that don't expire."""
     import boto3
 
     mounts, resources = file.config.get("file_mounts") or {}, file.config["resources"]

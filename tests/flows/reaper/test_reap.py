@@ -23,13 +23,13 @@ from configs.checkout import ROOT
 from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, NotAsked, Sighting
 from flows.clusters.clouds.aws import AwsAccount
 from flows.clusters.clouds.gcp import GcpProject, Login
-from flows.clusters.names import LABEL, PREFIX, cluster_name, store_hash
+from flows.clusters.protocol import LABEL, PREFIX, cluster_name, store_hash
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
+from flows.reaper.found import Reaped, ReapReport
 from flows.reaper.reap import SECOND_LOOK_S, reap_store
-from flows.reaper.report import Reaped, ReapReport
 from flows.renting.expiry import RENEW_EVERY_S, ExpiryRenewer
-from flows.terminal.prefect_server.session import our_environment
+from flows.terminal.prefect_session import our_environment
 from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.store.conftest import KEYS, S3Server, make_server
@@ -192,6 +192,18 @@ def scene(tmp_path: Path, cloud: Ec2, monkeypatch: pytest.MonkeyPatch) -> Iterat
         made.ec2.terminate("*", region)
 
 
+class Unseen(AwsAccount):
+    """A cloud that can't be looked into."""
+
+    def __init__(self, error: Exception, cloud: str = "aws") -> None:
+        super().__init__()
+        self.error, self.cloud, self.looks = error, cloud, 0
+
+    def look(self) -> Sighting:
+        self.looks += 1
+        raise self.error
+
+
 def the_one(report: ReapReport, name: str, status: str | None = None) -> Reaped:
     (found,) = [
         each for each in report.reaped if each.found.cluster == name and status in (None, each.found.status)
@@ -347,14 +359,8 @@ def test_what_could_not_be_taken_down_is_named_and_its_records_stay_open(scene: 
 
 
 def test_an_account_whose_library_fails_stops_no_other(scene: Scene) -> None:
-    class Odd(AwsAccount):
-        cloud = "odd"
-
-        def look(self) -> Sighting:
-            raise ValueError("a library's own words")
-
     instance = scene.ec2.rent(scene.name)
-    scene.accounts = [Odd(), *scene.accounts]
+    scene.accounts = [Unseen(ValueError("a library's own words"), "odd"), *scene.accounts]
     report = scene.reap()
     assert scene.ec2.state(instance) != "running"
     assert not report.ok and "odd: a library's own words" in report.problems
@@ -470,12 +476,8 @@ def _no_login() -> Login:
 
 @pytest.mark.parametrize("kind", [CloudError, RuntimeError])
 def test_a_label_that_can_not_be_renewed_is_told_once(kind: type[Exception]) -> None:
-    class Denied(AwsAccount):
-        def look(self) -> Sighting:
-            raise kind("aws: allow ec2:CreateTags")
-
     said: list[str] = []
-    renewer = ExpiryRenewer(["specsweep-1d70d-fd7c376ff3"], [Denied()], said.append)
+    renewer = ExpiryRenewer(["specsweep-1d70d-fd7c376ff3"], [Unseen(kind("aws: allow ec2:CreateTags"))], said.append)
     renewer.renew()
     renewer.renew()
     assert len(said) == 1 and "any store's reaper may take" in said[0] and "allow ec2:CreateTags" in said[0]
@@ -483,19 +485,14 @@ def test_a_label_that_can_not_be_renewed_is_told_once(kind: type[Exception]) -> 
 
 @pytest.mark.slow(12)
 def test_labels_are_renewed_by_the_clock_that_goes_on_while_a_laptop_sleeps() -> None:
-    looked = list[float]()
+    unseen = Unseen(NotAsked("no credentials"))
     moments = iter([0.0, 0.0, 0.0, 100.0, RENEW_EVERY_S, RENEW_EVERY_S, RENEW_EVERY_S])
-
-    class Looked(AwsAccount):
-        def look(self) -> Sighting:
-            looked.append(1.0)
-            raise NotAsked("no credentials")
 
     class Skipping(threading.Event):
         """Time goes by in leaps; the third look is the last."""
 
         def wait(self, timeout: float | None = None) -> bool:
-            return len(looked) == 2
+            return unseen.looks == 2
 
-    ExpiryRenewer([], [Looked()], lambda _: None, lambda: next(moments)).run(Skipping())
-    assert len(looked) == 2
+    ExpiryRenewer([], [unseen], lambda _: None, lambda: next(moments)).run(Skipping())
+    assert unseen.looks == 2

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from flows.clusters.clouds.account import CloudError, NotAsked, Sighting
-from flows.clusters.names import cluster_name
+from flows.clusters.protocol import cluster_name
 from flows.clusters.skypilot.api import Rented
+from flows.reaper.found import ReapReport
 from flows.reaper.reap import reap_store
-from flows.reaper.report import ReapReport
 from tests.fake_cloud import OFFER, offer
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.test_ledger import elsewhere

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from configs.schema import Cloud
 from flows.clusters.protocol import CellNeed, Launch, Wait
-from flows.renting.policy import BACKOFF, Backoff
 from flows.renting.site import PolicySite
 from tests.fake_cloud import OFFER
 from warehouse.ledger.outcomes import Ended
@@ -34,7 +33,7 @@ def cloud(**fields: object) -> Cloud:
 
 def need(cell_key: str = "c1", **fields: float) -> CellNeed:
     """A cell with an hour of work left that has just begun."""
-    base = CellNeed(cell_key, losses=0, remaining_s=3600.0, done_s=0.0, elapsed_s=0.0)
+    base = CellNeed(cell_key, losses=0, remaining_s=3600.0, elapsed_s=0.0)
     return base._replace(**fields)  # type: ignore[arg-type]
 
 
@@ -51,12 +50,7 @@ class Hands:
 
 
 def site_of(
-    offers: list[Offer],
-    hands: Hands,
-    settings: Cloud | None = None,
-    seed: int = 1,
-    backoff: Backoff = BACKOFF,
-    **more: object,
+    offers: list[Offer], hands: Hands, settings: Cloud | None = None, seed: int = 1, **more: object
 ) -> PolicySite:
     """A site whose clusters nobody launches."""
 
@@ -70,7 +64,6 @@ def site_of(
         [],
         hands.now_s,
         random.Random(seed),
-        backoff=backoff,
         **more,  # type: ignore[arg-type]
     )
 
@@ -103,7 +96,7 @@ def live(
     waits: list[Wait] = []
     while True:
         assert len(launches) + len(waits) < 10_000, "the policy never gets anywhere"
-        decision = site.choose(CellNeed(cell_key, losses, work_s - done_s, done_s, hands.at_s - began_s))
+        decision = site.choose(CellNeed(cell_key, losses, work_s - done_s, hands.at_s - began_s))
         if isinstance(decision, Wait):
             waits.append(decision)
             hands.at_s = decision.until_s

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from flows.clusters.protocol import Launch, Wait
-from flows.renting.policy import BACKOFF, Backoff, Event, Failures, Known, Pace, WatchedFrom, decide, pool_of, remember
+from flows.renting.policy import Event, Failures, Known, Pace, WatchedFrom, decide, pool_of, remember
 from tests.flows.renting.rented_zones import START_S, cloud, need, offer
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Offer
@@ -29,7 +29,7 @@ def failed(at: Offer, kind: str, at_s: float, lived_s: float = 2.0, cell_key: st
 
 
 def known(memory: Failures | None = None, pace: Pace | None = None, *, was_on_demand: bool = False) -> Known:
-    return Known(memory or Failures(), BACKOFF, pace, was_on_demand)
+    return Known(memory or Failures(), pace, was_on_demand)
 
 
 def launched(offers: list[Offer], what: Known, now_s: float = START_S, **fields: float) -> Launch:
@@ -144,13 +144,6 @@ def test_waits_double_up_to_the_bound_and_differ_between_cells() -> None:
     assert 30 <= spans[0] <= 45 and 60 <= spans[1] <= 90 and 120 <= spans[2] <= 180
     assert all(400 <= span <= 600 for span in spans[6:])
     assert len({waits([EAST_A], known(memory), failed_s, seed).until_s for seed in range(20)}) == 20
-
-
-def test_the_bounds_of_waits_can_be_made_small() -> None:
-    memory = after(failed(EAST_A, "no_capacity", START_S))
-    small = Known(memory, Backoff(first_s=2.0, most_s=5.0), None, False)
-    decision = decide([EAST_A], need(), cloud(), small, START_S, random.Random(1))
-    assert isinstance(decision, Wait) and START_S + 2 <= decision.until_s <= START_S + 3
 
 
 def test_after_the_allowed_losses_the_cell_is_rented_on_demand() -> None:

@@ -23,6 +23,11 @@ CHANGEOVER_S = 480.0
 PATIENT = cloud(on_demand_after=1000)
 
 
+@pytest.fixture
+def hands() -> Hands:
+    return Hands()
+
+
 def always(offer: Offer, at_s: float) -> bool:
     return True
 
@@ -41,14 +46,12 @@ def no_loss(life: Life) -> list[Ended | None]:
     return [loss for _, _, loss in life.launches]
 
 
-def test_without_trouble_a_cell_is_launched_once_in_the_cheapest_place() -> None:
-    hands = Hands()
+def test_without_trouble_a_cell_is_launched_once_in_the_cheapest_place(hands: Hands) -> None:
     life = live(site_of([A, B, ON_DEMAND], hands), hands, World(always, never_lost), 3600, CHANGEOVER_S)
     assert life.zones() == ["us-east-1a"] and no_loss(life) == [None] and not life.waits
 
 
-def test_a_zone_that_always_fails_is_asked_rarely_and_ever_more_rarely() -> None:
-    hands = Hands()
+def test_a_zone_that_always_fails_is_asked_rarely_and_ever_more_rarely(hands: Hands) -> None:
     site = site_of([A, B, C], hands, PATIENT)
     world = World(lambda where, _: where != A, lambda where: (3000, Ended.PREEMPTED))
     asked = [
@@ -63,8 +66,7 @@ def test_a_zone_that_always_fails_is_asked_rarely_and_ever_more_rarely() -> None
     assert pauses[-1] > 4 * 3600 > 3600 > pauses[0]
 
 
-def test_a_zone_whose_setup_always_fails_is_left_to_others() -> None:
-    hands = Hands()
+def test_a_zone_whose_setup_always_fails_is_left_to_others(hands: Hands) -> None:
     site = site_of([A, B], hands, PATIENT)
     world = World(always, lambda where: (200, Ended.SETUP_FAILED) if where == A else None)
     lives = [live(site, hands, world, 3600, CHANGEOVER_S, f"c{cell}") for cell in range(30)]
@@ -83,8 +85,7 @@ def test_no_cell_goes_back_to_the_zone_that_it_has_just_lost_while_there_is_anot
     assert all(first != second for first, second in pairwise(zones))
 
 
-def test_capacity_gone_everywhere_and_back_again_is_waited_for() -> None:
-    hands = Hands()
+def test_capacity_gone_everywhere_and_back_again_is_waited_for(hands: Hands) -> None:
     back_s = START_S + 5 * 3600
     world = World(lambda _, at_s: at_s >= back_s, never_lost)
     life = live(site_of([A, B, C], hands), hands, world, 3600, CHANGEOVER_S)
@@ -93,8 +94,7 @@ def test_capacity_gone_everywhere_and_back_again_is_waited_for() -> None:
     assert all("no_capacity" in wait.why and "next try in" in wait.why for wait in life.waits)
 
 
-def test_after_three_losses_the_cell_is_on_demand_and_others_are_not() -> None:
-    hands = Hands()
+def test_after_three_losses_the_cell_is_on_demand_and_others_are_not(hands: Hands) -> None:
     site = site_of([A, B, C, ON_DEMAND], hands)
     world = World(always, lambda where: (900, Ended.PREEMPTED) if where.spot else None)
     life = live(site, hands, world, 7200, CHANGEOVER_S)
@@ -104,8 +104,7 @@ def test_after_three_losses_the_cell_is_on_demand_and_others_are_not() -> None:
     assert fresh is not None and fresh.spot
 
 
-def test_a_cell_without_any_spot_goes_on_demand_when_its_deadline_gets_tight_and_not_before() -> None:
-    hands = Hands()
+def test_a_cell_without_any_spot_goes_on_demand_when_its_deadline_gets_tight_and_not_before(hands: Hands) -> None:
     settings = cloud(finish_by_h=10)
     world = World(lambda where, _: not where.spot, never_lost)
     life = live(site_of([A, B, ON_DEMAND], hands, settings), hands, world, 4 * 3600, CHANGEOVER_S)
@@ -138,8 +137,7 @@ def test_deadlines_are_met_whatever_spot_does_where_on_demand_is_to_be_had(seed:
     assert life.done_s - START_S <= whole_s + asking_s
 
 
-def test_cells_that_still_wait_for_a_place_count_against_the_deadline() -> None:
-    hands = Hands()
+def test_cells_that_still_wait_for_a_place_count_against_the_deadline(hands: Hands) -> None:
     settings = cloud(finish_by_h=2.5)
     waiting_s = {f"c{i}": 3600.0 for i in range(1, 6)}
     assert chosen(site_of([A, ON_DEMAND], hands, settings)) == A, "alone"
@@ -148,8 +146,7 @@ def test_cells_that_still_wait_for_a_place_count_against_the_deadline() -> None:
         assert chosen(site) == offer_of_it
 
 
-def test_a_restarted_flow_remembers_what_the_run_wrote_down(tmp_path: Path) -> None:
-    hands = Hands()
+def test_a_restarted_flow_remembers_what_the_run_wrote_down(hands: Hands, tmp_path: Path) -> None:
     ledger = Ledger(open_store(str(tmp_path)), "night")
     placements = Placements(ledger, "c1")
     for place, asked_s, end_s, outcome in ((A, 0, 1500, Ended.PREEMPTED), (B, 1510, 1512, Ended.NO_CAPACITY)):
@@ -169,8 +166,7 @@ def test_a_restarted_flow_remembers_what_the_run_wrote_down(tmp_path: Path) -> N
     assert chosen(restarted(), "c2") == A
 
 
-def test_cells_share_what_one_of_them_has_learnt_and_wait_for_different_moments() -> None:
-    hands = Hands()
+def test_cells_share_what_one_of_them_has_learnt_and_wait_for_different_moments(hands: Hands) -> None:
     site = site_of([A], hands)
     assert chosen(site) == A
     site.ended("c1", A, Ended.NO_CAPACITY)
@@ -179,8 +175,7 @@ def test_cells_share_what_one_of_them_has_learnt_and_wait_for_different_moments(
     assert len({wait.until_s for wait in waits if isinstance(wait, Wait)}) == 10
 
 
-def test_many_threads_may_ask_and_tell_at_once() -> None:
-    hands = Hands()
+def test_many_threads_may_ask_and_tell_at_once(hands: Hands) -> None:
     site = site_of([A, B, C], hands, PATIENT)
 
     def cell(number: int) -> int:
@@ -226,8 +221,9 @@ def test_where_every_spot_offer_is_refused_the_log_says_why_a_cell_is_on_demand(
     assert site.choose(need("c1")) == Launch(ON_DEMAND, "on demand: every spot offer was refused")
 
 
-def test_what_the_account_may_not_rent_is_not_asked_again_and_the_run_ends_when_nothing_else_is_left() -> None:
-    hands = Hands()
+def test_what_the_account_may_not_rent_is_not_asked_again_and_the_run_ends_when_nothing_else_is_left(
+    hands: Hands,
+) -> None:
     site = site_of([A, B], hands, PATIENT)
     site.ended("c1", A, Ended.REFUSED, "us-east-1a: no quota; remedy: ask for it")
     for _ in range(3):

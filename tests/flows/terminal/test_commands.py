@@ -1,18 +1,26 @@
-"""`sweep report`: it replaces a dataset only by one of the runs that are there."""
+"""`sweep --version`, `sweep report` and `sweep published`, and what `sweep run` makes on this machine first."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from pathlib import Path
 
 import polars as pl
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
+from configs.expand import expand
+from configs.load import load_sweep
+from flows.plans import make_plan
+from flows.terminal import run as preparing
 from flows.terminal.cli import app
+from flows.terminal.run import prepare
+from tasks.host import environments
 from tests.graded_run import write_graded_run
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import StoreError, open_store
@@ -87,3 +95,39 @@ def test_all_write_ups_make_one_document_with_units() -> None:
 def test_an_unknown_write_up_is_named_with_those_that_there_are() -> None:
     with pytest.raises(SpecsweepError, match="did you mean 'mtp-spark'"):
         said("mtp-spak")
+
+
+def test_the_command_says_the_version_of_its_checkout() -> None:
+    done = CliRunner().invoke(app, ["--version"], catch_exceptions=False)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert done.exit_code == 0
+    assert project["version"] in done.output
+
+
+@pytest.mark.parametrize(("rented", "frameworks"), [(False, ["hret", "inspect", "lm-eval"]), (True, [])])
+def test_frameworks_are_made_where_the_evaluations_run(
+    monkeypatch: pytest.MonkeyPatch, rented: bool, frameworks: list[str]
+) -> None:
+    made: list[str] = []
+
+    def fake_ensure(name: environments.Name, tell: object = None) -> Path:
+        del tell
+        made.append(name)
+        return Path("python")
+
+    monkeypatch.setattr(environments, "ensure", fake_ensure)
+    full = expand(load_sweep("full"))
+    prepare(full if rented else full.model_copy(update={"cloud": None}), Console(quiet=True))
+    assert made == ["node", *frameworks]
+
+
+@pytest.mark.parametrize(("sweep", "trained"), [("tiny-quick", []), ("demo-diffusion", ["diffusion"])])
+def test_only_a_model_that_is_not_shipped_is_trained(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sweep: str, trained: list[str]
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(environments, "ensure", lambda name, tell=None: Path("python"))
+    monkeypatch.setattr(preparing, "train", lambda members, console: asked.extend(members))
+    prepare(make_plan(sweep), Console(quiet=True))
+    assert asked == trained

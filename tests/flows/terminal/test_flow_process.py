@@ -1,17 +1,20 @@
-"""What a killed orchestrator leaves is ended by the next start of any sweep; flows that live are left alone."""
+"""Prefect of our own: what a killed orchestrator left is ended by the next start; each new home has a database."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from flows.terminal.flow_process import MODULE, end_orphans
+from flows.terminal.prefect_session import DATABASE, CommandFailed, lay_database, our_environment
 from tasks.host import process_group
 from tests.command_lines import command_of
 from tests.fake_cloud import wait_for
@@ -82,3 +85,37 @@ def test_the_server_of_a_killed_orchestrator_is_ended_by_the_next_start(tmp_path
         for pid in left_of(tmp_path):
             os.kill(pid, signal.SIGKILL)
     assert left_of(tmp_path) == [] and not list((tmp_path / "state" / "prefect").rglob("*.group.json"))
+
+
+def laid(home: Path) -> Path:
+    home.mkdir()
+    lay_database(home, our_environment(home, None))
+    return home / DATABASE
+
+
+def test_each_new_home_has_an_empty_database_of_its_own(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(laid(tmp_path / "first"))) as first:
+        assert first.execute("select count(*) from flow_run").fetchone() == (0,)
+        first.execute("drop table flow_run")
+    assert [each.name for each in (tmp_path / "first").iterdir()] == [DATABASE], "nothing half is left"
+    with closing(sqlite3.connect(laid(tmp_path / "second"))) as second:
+        assert second.execute("select count(*) from flow_run").fetchone() == (0,)
+
+
+def test_a_home_that_has_a_database_keeps_it(tmp_path: Path) -> None:
+    (tmp_path / DATABASE).write_text("a run's history")
+    lay_database(tmp_path, {})
+    assert (tmp_path / DATABASE).read_text() == "a run's history"
+
+
+def test_a_prefect_that_makes_none_is_an_error_with_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'no such revision' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(CommandFailed, match="no such revision"):
+        laid(tmp_path / "home")
+    assert not list((tmp_path / "cache").rglob("*.db"))

@@ -8,8 +8,7 @@ from configs.expand import expand
 from configs.load import load_sweep
 from flows.forecast.estimates import start_s
 from flows.forecast.forecast import forecast
-from flows.terminal.progress import CellProgress, RunProgress, StepState
-from flows.terminal.time_left import FLOW_START_S, PUBLISH_S, TimeLeft
+from flows.terminal.progress import FLOW_START_S, PUBLISH_S, CellProgress, RunProgress, StepState, TimeLeft
 from warehouse.ledger.lease import Heartbeat
 
 PLAN = expand(load_sweep("demo"))
@@ -36,7 +35,7 @@ class Run:
         states: dict[str, dict[str, StepState]] = {planned.cell.cell_key: {} for planned in PLAN.cells}
         for _, end_s, key, name in self._steps:
             states[key][name] = "ok" if end_s <= self.now_s else "waiting"
-        cells = (CellProgress(key, key, each, {}, self._beat(key), 1) for key, each in states.items())
+        cells = (CellProgress(key, key, each, {}, self._beat(key)) for key, each in states.items())
         return RunProgress("r", tuple(cells))
 
     def _beat(self, key: str) -> Heartbeat | None:

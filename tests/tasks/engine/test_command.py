@@ -14,7 +14,7 @@ from configs.cell import Cell, Draft, Technique
 from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_engine, load_sweep, load_technique
-from flows.forecast.decoding import gain_at
+from flows.forecast.estimates import gain_at
 from tasks import meters
 from tasks.engine import command, container
 from tasks.engine.command import engine_command, require_packages

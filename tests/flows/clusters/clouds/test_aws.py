@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows.clusters.clouds.account import CloudError, Instance
-from flows.clusters.clouds.aws import AwsAccount, ClusterInstances, machines_of
+from flows.clusters.clouds.aws import AwsAccount, machines_of
 from tests.fake_cloud import OFFER
 
 MACHINE = Instance("aws", "us-east-1", "us-east-1a", "i-1", "specsweep-x-1234", "running", True, None, {})
@@ -40,7 +40,4 @@ def test_a_profile_that_does_not_exist_is_no_other_case(monkeypatch: pytest.Monk
 
 
 def test_the_machines_of_a_cluster_are_then_left_to_skypilot() -> None:
-    machines = machines_of("specsweep-x", OFFER)
-    assert isinstance(machines, ClusterInstances)
-    machines.terminate()
-    assert machines.known() is None and machines.last_end(0.0) is None
+    assert machines_of("specsweep-x", OFFER) is None

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlparse
 
 import pytest
 
 from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, NotAsked
 from flows.clusters.clouds.gcp import GcpProject, Login
-from flows.clusters.names import PREFIX
-from tests.loopback import serving
+from flows.clusters.protocol import PREFIX
+from tests.loopback import Answering, serving
 
 ZONE = "us-central1-a"
 
@@ -81,28 +80,20 @@ def compute() -> Compute:
 
 @pytest.fixture
 def project(compute: Compute) -> Iterator[GcpProject]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_GET(self) -> None:
             parts = urlparse(self.path)
             self._answer(*compute.get(parts.path, parse_qs(parts.query)))
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self._answer(*compute.post(urlparse(self.path).path, body))
+            self._answer(*compute.post(urlparse(self.path).path, json.loads(self.received())))
 
         def do_DELETE(self) -> None:
             self._answer(*compute.delete(self.path))
 
         def _answer(self, status: int, document: dict[str, object]) -> None:
             assert self.headers["Authorization"] == "Bearer token1"
-            body = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            del format, args
+            self.reply(status, json.dumps(document).encode())
 
     with serving(Handler) as address:
         yield GcpProject(f"http://{address}", lambda: Login("p1", "token1"))

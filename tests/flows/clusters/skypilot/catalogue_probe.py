@@ -21,8 +21,8 @@ from unittest import mock
 from flows.clusters.protocol import CellJob
 from flows.clusters.skypilot import home as sky_home
 from flows.clusters.skypilot import server as sky_server
+from flows.clusters.skypilot.api import offers
 from flows.clusters.skypilot.carried import ON_THE_NODE, carried, values_of
-from flows.clusters.skypilot.offers import offers
 from flows.clusters.skypilot.task_file import FOLDER, ROOT, Rental, TaskFile, load_task, sky_task, task_for
 from warehouse.ledger.placement import Offer
 

@@ -15,7 +15,7 @@ from configs import secrets
 from configs.checkout import ROOT
 from flows.clusters.skypilot.carried import carried, values_of
 from flows.clusters.skypilot.task_file import TaskFileError, load_task, require_no_keys_in_mounts
-from flows.terminal.doctor.store import node_keys, policy
+from flows.terminal.doctor import node_keys, policy
 from warehouse.ledger.store.s3 import S3Store
 
 NAMES = (*secrets.NAMES, "MY_KEY")

@@ -3,45 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from typing import ClassVar
 from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from flows.clusters.skypilot.images import ImageNotFound, parse_image, pinned_image
-from tests.loopback import serving
+from flows.renting.sky_site import ImageNotFound, parse_image, pinned_image
+from tests.loopback import Answering, serving
 
 DIGEST = "sha256:" + "5c" * 32
 
 
-class _Registry(BaseHTTPRequestHandler):
+class _Registry(Answering):
     """One public image behind a token; `asked` are the requests that reached it."""
 
     asked: ClassVar[list[str]] = []
 
     def do_HEAD(self) -> None:
         self.asked.append(self.path)
-        host = f"http://{self.headers['Host']}"
         if self.headers.get("Authorization") != "Bearer anonymous":
-            self.send_response(401)
+            realm = f"http://{self.headers['Host']}/token"
             scope = f"repository:{self.path.split('/manifests/')[0].removeprefix('/v2/')}:pull"
-            self.send_header("WWW-Authenticate", f'Bearer realm="{host}/token",service="registry",scope="{scope}"')
+            challenge = f'Bearer realm="{realm}",service="registry",scope="{scope}"'
+            self.reply(401, headers={"WWW-Authenticate": challenge})
         elif self.path == "/v2/team/engine/manifests/v1" and "image.index.v1" in self.headers["Accept"]:
-            self.send_response(200)
-            self.send_header("Docker-Content-Digest", DIGEST)
+            self.reply(200, headers={"Docker-Content-Digest": DIGEST})
         else:
-            self.send_response(404)
-        self.end_headers()
+            self.reply(404)
 
     def do_GET(self) -> None:
         scope = parse_qs(urlparse(self.path).query)["scope"][0]
-        self.send_response(200 if scope.startswith("repository:team/") else 403)
-        self.end_headers()
-        self.wfile.write(b'{"token": "anonymous"}')
-
-    def log_message(self, format: str, *args: object) -> None:
-        del format, args
+        self.reply(200 if scope.startswith("repository:team/") else 403, b'{"token": "anonymous"}')
 
 
 @pytest.fixture

@@ -76,9 +76,13 @@ def sky(cloud: S3Server, monkeypatch: pytest.MonkeyPatch) -> HangingSky:
     return fake
 
 
+def cluster_of(folder: Path, bounds: LaunchBounds, name: str = NAME, *, stopped: bool = False) -> SkyCluster:
+    return SkyCluster(name, lambda job: nullcontext(), OFFER, folder / "launch.log", lambda: stopped, bounds)
+
+
 def launch(folder: Path, bounds: LaunchBounds, *, stopped: bool = False) -> LaunchFailed | FlowStopped:
     """Launch, and return what it was cut short with."""
-    cluster = SkyCluster(NAME, lambda job: nullcontext(), OFFER, folder / "launch.log", lambda: stopped, bounds)
+    cluster = cluster_of(folder, bounds, stopped=stopped)
     with pytest.raises((LaunchFailed, FlowStopped)) as raised:
         cluster.launch(JOB)
     return raised.value
@@ -182,7 +186,7 @@ def test_the_machine_that_ended_seconds_before_is_not_the_one_that_was_never_lau
 ) -> None:
     """A replacement is asked for as soon as its predecessor, of the same name, is down."""
     name = f"{NAME}-3"
-    cluster = SkyCluster(name, lambda job: nullcontext(), OFFER, tmp_path / "launch.log", lambda: False, NO_TIME)
+    cluster = cluster_of(tmp_path, NO_TIME, name)
     sky.machine, rented_s = sky.ec2.rent(name), time.time()
     while time.time() < rented_s + 2:  # EC2 tells whole seconds
         assert sky.state == "running"
@@ -195,7 +199,7 @@ def test_the_machine_that_ended_seconds_before_is_not_the_one_that_was_never_lau
 
 @pytest.mark.slow(4)
 def test_what_ec2_never_launched_has_an_end_without_seconds(sky: HangingSky, tmp_path: Path) -> None:
-    cluster = SkyCluster(f"{NAME}-2", lambda job: nullcontext(), OFFER, tmp_path / "launch.log", lambda: False, NO_TIME)
+    cluster = cluster_of(tmp_path, NO_TIME, f"{NAME}-2")
     asked_s = time.time()
     end = cluster.machine_end(asked_s)
     assert end is not None and end.is_of_none

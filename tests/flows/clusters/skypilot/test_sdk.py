@@ -55,11 +55,7 @@ def cluster(tmp_path: Path) -> SkyCluster:
 @pytest.mark.parametrize("error", ODD, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("who", ["newest_job", "rented"])
 def test_a_look_that_can_not_be_answered_says_so_once_and_ends_nothing(
-    cluster: SkyCluster,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    error: Exception,
-    who: str,
+    cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, who: str
 ) -> None:
     monkeypatch.setattr(sky_api, "newest_job", raises(UNREACHABLE))
     monkeypatch.setattr(sky_api, who, raises(error))
@@ -79,9 +75,7 @@ def test_a_log_that_can_not_be_had_hides_no_ending(
 
 
 @pytest.mark.parametrize(
-    "error",
-    [exceptions.ClusterDoesNotExist("no cluster night"), UNREACHABLE],
-    ids=["forgotten", "unreachable"],
+    "error", [exceptions.ClusterDoesNotExist("no cluster night"), UNREACHABLE], ids=["forgotten", "unreachable"]
 )
 def test_a_node_that_is_gone_by_anybodys_word_is_lost(
     cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -230,21 +224,16 @@ Late = Literal["running", "done", "lost", "unread", "read"]
 FORGOTTEN = RuntimeError("Failed to get request request-1: 404")
 
 
-class _Error(Exception):
-    """Any of SkyPilot's."""
-
-
 class FakeSdk:
     """SkyPilot's SDK in front of one node: each launch that arrives queues a job there."""
 
-    exceptions = SimpleNamespace(
-        ApiServerConnectionError=type("ApiServerConnectionError", (_Error,), {}),
-        ServerTemporarilyUnavailableError=type("ServerTemporarilyUnavailableError", (_Error,), {}),
-        RequestInterruptedError=type("RequestInterruptedError", (_Error,), {}),
-        ClientError=type("ClientError", (_Error,), {}),
-        ClusterDoesNotExist=type("ClusterDoesNotExist", (_Error,), {}),
-        ResourcesUnavailableError=type("ResourcesUnavailableError", (_Error,), {}),
-    )
+    exceptions = SimpleNamespace(**{
+        name: type(name, (Exception,), {})
+        for name in (
+            "ApiServerConnectionError", "ServerTemporarilyUnavailableError", "RequestInterruptedError", "ClientError",
+            "ClusterDoesNotExist", "ResourcesUnavailableError",
+        )
+    })  # fmt: skip
 
     def __init__(self, answers: list[Exception], *, queues: bool = False, late: Late | None = None) -> None:
         self.answers, self.queues, self.jobs, self.sent = list(answers), queues, list[int](), 0
@@ -292,6 +281,26 @@ class FakeSdk:
         return self.jobs[-1], None
 
 
+ClusterOf = Callable[[FakeSdk], SkyCluster]
+
+
+@pytest.fixture
+def cluster_of(cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch) -> ClusterOf:
+    """The cluster of a test, whose questions a fake SDK answers."""
+
+    def of(sdk: FakeSdk) -> SkyCluster:
+        monkeypatch.setattr(sky_server, "sdk", lambda: sdk)
+        monkeypatch.setattr(sky_server, "ensure_server", lambda: None)
+        monkeypatch.setattr(sky_server, "SERVER_PAUSE_S", 0.0)
+        monkeypatch.setattr("flows.clusters.skypilot.cluster.DOWN_PAUSE_S", 0.0)
+        monkeypatch.setattr(sky_api, "sdk", lambda: sdk)
+        monkeypatch.setattr(sky_api, "rented", lambda names: names if sdk.jobs else [])
+        monkeypatch.setattr(sky_api, "newest_job", lambda name: Job(sdk.jobs[-1], "RUNNING"))
+        return cluster
+
+    return of
+
+
 @pytest.mark.parametrize(
     ("answers", "queues", "sent"),
     [
@@ -305,19 +314,19 @@ class FakeSdk:
     ],
 )
 def test_a_launch_that_is_cut_off_queues_one_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[Exception], queues: bool, sent: int
+    cluster_of: ClusterOf, answers: list[Exception], queues: bool, sent: int
 ) -> None:
     sdk = FakeSdk(answers, queues=queues)
-    cluster_of(sdk, tmp_path, monkeypatch).launch(JOB)
+    cluster_of(sdk).launch(JOB)
     assert (sdk.jobs, sdk.sent) == ([1], sent)
 
 
 @pytest.mark.parametrize(("late", "sent"), [("running", 1), ("done", 1), ("lost", 2), ("unread", 2)])
 def test_a_launch_that_a_busy_server_took_without_a_word_queues_one_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: Late, sent: int
+    cluster_of: ClusterOf, late: Late, sent: int
 ) -> None:
     sdk = FakeSdk([], late=late)
-    cluster_of(sdk, tmp_path, monkeypatch).launch(JOB)
+    cluster_of(sdk).launch(JOB)
     assert (sdk.jobs, sdk.sent) == ([1], sent)
     assert sdk.followed == {"running": "launch", "done": "", "lost": "request-2", "unread": "launch"}[late]
 
@@ -329,35 +338,18 @@ LOCKED = RuntimeError("Cluster 'night' is locked by 4711")
     ("answers", "said"), [([], 0), ([LATE], 0), ([LOCKED], 1), ([LOCKED, LATE, FakeSdk.exceptions.ClientError()], 2)]
 )
 def test_a_machine_that_can_not_be_taken_down_at_once_goes_down(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    answers: list[Exception],
-    said: int,
+    cluster_of: ClusterOf, caplog: pytest.LogCaptureFixture, answers: list[Exception], said: int
 ) -> None:
     sdk = FakeSdk(answers)
-    cluster_of(sdk, tmp_path, monkeypatch).down()
+    cluster_of(sdk).down()
     assert (sdk.answers, sdk.sent) == ([], len(answers) + 1)
     assert len(caplog.messages) == said and all(
         "night is not down, and tried again: " in line for line in caplog.messages
     )
 
 
-def test_what_never_goes_down_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_never_goes_down_is_an_error(cluster_of: ClusterOf) -> None:
     sdk = FakeSdk([LOCKED] * 9)
     with pytest.raises(RuntimeError, match="locked by 4711"):
-        cluster_of(sdk, tmp_path, monkeypatch).down()
+        cluster_of(sdk).down()
     assert sdk.sent == 3
-
-
-def cluster_of(sdk: FakeSdk, folder: Path, monkeypatch: pytest.MonkeyPatch) -> SkyCluster:
-    monkeypatch.setattr(sky_server, "sdk", lambda: sdk)
-    monkeypatch.setattr(sky_server, "ensure_server", lambda: None)
-    monkeypatch.setattr(sky_server, "SERVER_PAUSE_S", 0.0)
-    monkeypatch.setattr("flows.clusters.skypilot.cluster.DOWN_PAUSE_S", 0.0)
-    api = "flows.clusters.skypilot.api"
-    monkeypatch.setattr(f"{api}.sdk", lambda: sdk)
-    monkeypatch.setattr(f"{api}.rented", lambda names: names if sdk.jobs else [])
-    monkeypatch.setattr(f"{api}.newest_job", lambda name: Job(sdk.jobs[-1], "RUNNING"))
-    bounds = LaunchBounds(1.0, lambda: None, lambda: True)
-    return SkyCluster("night", lambda job: nullcontext(), None, folder / "launch.log", lambda: False, bounds)

@@ -17,6 +17,13 @@ TASKS = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "slur
 """Tasks that are rented by the hour; machines of one's own are in no catalogue."""
 
 
+@pytest.fixture(params=TASKS)
+def task(asked: dict[str, Any], request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What SkyPilot says of one of them."""
+    found: dict[str, Any] = asked["tasks"][request.param]
+    return found
+
+
 @pytest.mark.slow(6)
 def test_sky_holds_yaml_only_and_every_one_is_asked_about(asked: dict[str, Any], repo_root: Path) -> None:
     assert not list((repo_root / "sky").glob("**/*.py"))  # they would shadow the package
@@ -24,9 +31,8 @@ def test_sky_holds_yaml_only_and_every_one_is_asked_about(asked: dict[str, Any],
     assert {"h100-spot", "lab"} <= set(TASKS)
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_the_optimizer_picks_a_spot_h100(asked: dict[str, Any], name: str) -> None:
-    chosen = asked["tasks"][name]["chosen"]
+def test_the_optimizer_picks_a_spot_h100(task: dict[str, Any]) -> None:
+    chosen = task["chosen"]
     assert chosen["spot"] and chosen["accelerators"] == {"H100": 1}
     assert (chosen["cloud"], chosen["zone"], chosen["price_usd_h"]) == ("aws", "us-east-1a", 2.25)
     assert chosen["instance_type"] == "p5.4xlarge"
@@ -37,9 +43,8 @@ def test_on_google_it_is_the_machine_with_one_h100(asked: dict[str, Any]) -> Non
     assert (chosen["cloud"], chosen["instance_type"], chosen["spot"]) == ("gcp", "a3-highgpu-1g", True)
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_the_cheapest_offer_is_what_the_optimizer_picks(asked: dict[str, Any], name: str) -> None:
-    first, chosen = asked["tasks"][name]["offers"][0], asked["tasks"][name]["chosen"]
+def test_the_cheapest_offer_is_what_the_optimizer_picks(task: dict[str, Any]) -> None:
+    first, chosen = task["offers"][0], task["chosen"]
     assert {key: first[key] for key in ("cloud", "region", "zone", "instance_type", "spot", "price_usd_h")} == {
         key: value for key, value in chosen.items() if key != "accelerators"
     }
@@ -70,9 +75,8 @@ def test_only_enabled_clouds_are_offered(asked: dict[str, Any]) -> None:
     assert asked["none"] == []
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_a_cells_task_is_pinned_to_its_offer_and_takes_itself_down(asked: dict[str, Any], name: str) -> None:
-    offer, rented = asked["tasks"][name]["offers"][-1], asked["tasks"][name]["rented"]
+def test_a_cells_task_is_pinned_to_its_offer_and_takes_itself_down(task: dict[str, Any]) -> None:
+    offer, rented = task["offers"][-1], task["rented"]
     assert rented["resources"]["infra"] == f"{offer['cloud']}/{offer['region']}/{offer['zone']}"
     assert (rented["resources"]["use_spot"], rented["resources"]["instance_type"]) == (
         offer["spot"],
@@ -82,18 +86,16 @@ def test_a_cells_task_is_pinned_to_its_offer_and_takes_itself_down(asked: dict[s
     assert rented["autostop"]["down"] is True and rented["autostop"]["idle_minutes"] > 0
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_labels_say_whose_a_cluster_is_in_words_that_every_cloud_takes(asked: dict[str, Any], name: str) -> None:
-    labels = asked["tasks"][name]["rented"]["resources"]["labels"]
+def test_labels_say_whose_a_cluster_is_in_words_that_every_cloud_takes(task: dict[str, Any]) -> None:
+    labels = task["rented"]["resources"]["labels"]
     assert labels["specsweep-cell"] == "0123456789abcdef"
     assert labels["specsweep-run"] == "nightly-2026-11-20t03-00"
     assert labels["specsweep-expires"] == "1800000000"
     assert set(labels) == {"specsweep", *(f"specsweep-{key}" for key in ("run", "cell", "owner", "expires"))}
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_the_node_is_told_what_it_is_and_what_it_costs(asked: dict[str, Any], name: str) -> None:
-    offer, envs = asked["tasks"][name]["offers"][-1], asked["tasks"][name]["rented"]["envs"]
+def test_the_node_is_told_what_it_is_and_what_it_costs(task: dict[str, Any]) -> None:
+    offer, envs = task["offers"][-1], task["rented"]["envs"]
     assert (envs["SPECSWEEP_STORE"], envs["SPECSWEEP_CELL"]) == ("s3://bucket/prefix", "0123456789abcdef")
     assert (envs["SPECSWEEP_ZONE"], envs["SPECSWEEP_SPOT"]) == (offer["zone"], str(int(offer["spot"])))
     assert float(envs["SPECSWEEP_PRICE_USD_H"]) == offer["price_usd_h"]
@@ -119,9 +121,8 @@ def test_no_cloud_copies_the_users_credential_files_unless_the_user_says_so(aske
     assert said["azure"] == "my-role"
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_secrets_travel_in_a_file_and_are_shown_nowhere(asked: dict[str, Any], name: str) -> None:
-    rented = asked["tasks"][name]["rented"]
+def test_secrets_travel_in_a_file_and_are_shown_nowhere(asked: dict[str, Any], task: dict[str, Any]) -> None:
+    rented = task["rented"]
     assert rented["secrets"] == [], "SkyPilot writes those into command lines"
     assert json.loads(rented["carried"]) == CANARIES
     shown = ("dump", "shown", "envs", "resources", "mounts")

@@ -1,7 +1,13 @@
-"""All checks of the doctor, in the order in which they are shown; here those of this machine."""
+"""`sweep doctor`: is everything here that a sweep needs, and can the store be trusted? `doctor_sky` asks SkyPilot.
+
+A runner creates, reads and lists below `runs/` of the store, and overwrites its heartbeat; it deletes nothing. Foreign
+code runs beside it.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import json
 import os
 import shutil
 import subprocess
@@ -9,21 +15,38 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
+from urllib.parse import urlsplit
 
 from configs.evals.suites import Framework
 from configs.load import ConfigError, load_engine, load_gpu_of_card
-from flows.terminal.doctor.sky import sky_checks
-from flows.terminal.doctor.store import store_checks
+from configs.secrets import FOR_NODES
+from flows.clusters.skypilot.carried import values_of
+from flows.terminal.doctor_sky import sky_checks
 from tasks.engine import program
 from tasks.engine.machine import state_dir
 from tasks.family.members import ON_REQUEST, RESTORE, SHIPPED, TRAIN, damage_of, folder_of, trained_dir
 from tasks.host import environments
 from tasks.host.hub import hub_cache
 from tasks.place import gpu
-from warehouse.ledger.store.proof import Check
+from warehouse.ledger.store import Store, StoreError, open_store
+from warehouse.ledger.store.gs import GsStore
+from warehouse.ledger.store.proof import Check, check_store
+from warehouse.ledger.store.s3 import S3Store
 
 ENGINE_DISK_GIB = 6.0
 """Room for the engine's and the control side's environments, measured at 4 GiB, with some to spare."""
+
+BUSY_MIB = 1024.0
+"""Memory that is in use on an idle card: less than this is the driver's own and a desktop's."""
+
+WEIGHTS_GIB = 70.0
+"""What the largest of the shipped models downloads, Qwen3.6 35B-A3B in 16 bits."""
+
+OWN_ENGINE = "vllm-own"
+"""The shipped engine that serves with the vLLM of the PATH."""
+
+MOST_SKEW_S = 60.0
+"""Largest difference between a store's clock and ours that passes; from 15 minutes on, signatures are refused."""
 
 
 def examine(store_url: str) -> list[Check]:
@@ -71,16 +94,6 @@ def _family() -> list[Check]:
     ]
 
 
-BUSY_MIB = 1024.0
-"""Memory that is in use on an idle card: less than this is the driver's own and a desktop's."""
-
-WEIGHTS_GIB = 70.0
-"""What the largest of the shipped models downloads, Qwen3.6 35B-A3B in 16 bits."""
-
-OWN_ENGINE = "vllm-own"
-"""The shipped engine that serves with the vLLM of the PATH."""
-
-
 def serving_checks() -> list[Check]:
     """What an engine on this machine would find: without a card it serves on the processor, or is rented one."""
     if not shutil.which("nvidia-smi"):
@@ -97,8 +110,11 @@ def serving_checks() -> list[Check]:
 def _card(card: gpu.Card, cuda: str | None, holders: Sequence[gpu.Holder]) -> Check:
     said = [card.name, _memory(card), f"driver {card.driver}", f"CUDA up to {cuda or '?'}"]
     remedies = []
-    if (card.used_mib or 0.0) > BUSY_MIB:
-        said.append(_in_use(card, [holder for holder in holders if holder.uuid == card.uuid]))
+    if (used_mib := card.used_mib or 0.0) > BUSY_MIB:
+        mine = [holder for holder in holders if holder.uuid == card.uuid]
+        named = [f"{holder.name} (process {holder.pid}, {_gib(holder.used_mib)})" for holder in mine]
+        # in a container the driver doesn't tell the processes outside
+        said.append(f"{_gib(used_mib)} in use by {', '.join(named) or 'processes that the driver does not name'}")
         remedies.append("end what uses it, or no speed measured here is to be believed")
     try:
         said.append(f"`gpu: {load_gpu_of_card(card.name).name}`")
@@ -108,22 +124,15 @@ def _card(card: gpu.Card, cuda: str | None, holders: Sequence[gpu.Holder]) -> Ch
     return Check(f"GPU {card.number}", True, ", ".join(said), "; ".join(remedies), remark=bool(remedies))
 
 
+def _gib(mib: float | None) -> str:
+    return "unknown memory" if mib is None else f"{mib / 1024:.1f} GiB"
+
+
 def _memory(card: gpu.Card) -> str:
     if card.memory_mib is None:
         return "unknown memory"
     free_mib = card.memory_mib - (card.used_mib or 0.0)
     return f"{free_mib / 1024:.1f} of {card.memory_mib / 1024:.1f} GiB free"
-
-
-def _in_use(card: gpu.Card, holders: Sequence[gpu.Holder]) -> str:
-    """Who has the memory; in a container the driver doesn't tell the processes outside."""
-    used = f"{(card.used_mib or 0.0) / 1024:.1f} GiB in use"
-    named = [f"{holder.name} (process {holder.pid}, {_gib(holder.used_mib)})" for holder in holders]
-    return f"{used} by {', '.join(named) if named else 'processes that the driver does not name'}"
-
-
-def _gib(mib: float | None) -> str:
-    return "unknown memory" if mib is None else f"{mib / 1024:.1f} GiB"
 
 
 def _vllm() -> list[Check]:
@@ -160,3 +169,94 @@ def _weights(*, needed: bool) -> Check:
     is_small = needed and free_gib < WEIGHTS_GIB
     remedy = f"models of up to {WEIGHTS_GIB:.0f} GiB are shipped: free some, or set HF_HOME" if is_small else ""
     return Check("disk for weights", True, f"{free_gib:.0f} GiB free in {folder}", remedy, remark=is_small)
+
+
+def store_checks(url: str) -> list[Check]:
+    """Every check of one store; all their names begin with `store`."""
+    try:
+        store = open_store(url)
+    except StoreError as error:
+        return [Check("store", False, str(error), "use a folder, s3://bucket/prefix or gs://bucket/prefix")]
+    checks = check_store(store)
+    if all(check.ok for check in checks):
+        if isinstance(store, S3Store):  # a folder's clock is ours
+            skew_s = store.clock_skew_s()
+            ok, where = abs(skew_s) <= MOST_SKEW_S, "ahead of" if skew_s > 0 else "behind"
+            remedy = "" if ok else "set this machine's clock (`timedatectl set-ntp true`)"
+            said = f"the store's clock is {abs(skew_s):.0f} s {where} this machine's"
+            checks.append(Check("clocks agree", ok, said, remedy))
+        checks += [check for check in [_reach(store)] if check is not None]
+        checks += [node_keys(store)] if isinstance(store, S3Store) else []
+    return [check._replace(name=f"store {store.url}: {check.name}") for check in checks]
+
+
+def _reach(store: Store) -> Check | None:
+    """A remark if no rented node can reach the store, else None."""
+    name = "reachable from nodes"
+    if not isinstance(store, S3Store):
+        detail, remedy = "a folder of this machine, for sweeps on this machine", "use s3:// or gs:// to rent nodes"
+        return Check(name, True, detail, remedy, remark=True)
+    if store.endpoint is not None and _is_loopback(urlsplit(store.endpoint).hostname or ""):
+        detail = f"{store.endpoint} is this machine: no rented node can reach it (the pocket cloud's can)"
+        return Check(name, True, detail, f"point {store.endpoint_variable} elsewhere", remark=True)
+    return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def node_keys(store: S3Store) -> Check:
+    """Whose keys nodes get, and the policy for keys of their own."""
+    kind = "GS" if isinstance(store, GsStore) else "AWS"
+    names = (f"{kind}_ACCESS_KEY_ID", f"{kind}_SECRET_ACCESS_KEY")
+    if all(os.environ.get(FOR_NODES + name) for name in names):
+        return Check("keys of nodes", True, f"their own, {FOR_NODES}{names[0]}")
+    if values_of(names, store.url):
+        detail = "nodes get the keys that you rent with, and foreign code runs there"
+    else:
+        detail = (
+            "nodes get none of yours, and use their machine's role: SkyPilot's on AWS may do anything with EC2 and S3"
+        )
+    remedy = (
+        f"for keys that can do no more than a node needs: {_policy(store)}; export them as {FOR_NODES}{names[0]}, ..."
+    )
+    return Check("keys of nodes", True, detail, remedy, remark=True)
+
+
+def _policy(store: S3Store) -> str:
+    folder = f"{store.prefix}/runs/" if store.prefix else "runs/"
+    if isinstance(store, GsStore):
+        place = f'resource.name.startsWith("projects/_/buckets/{store.bucket}/objects/{folder}")'
+        return (
+            f"an HMAC key of a service account with `gcloud storage buckets add-iam-policy-binding gs://{store.bucket} "
+            f"--role roles/storage.objectUser --condition 'title=runs,expression={place}' --member serviceAccount:...`"
+        )
+    return f"an IAM user with the policy {json.dumps(policy(store.bucket, folder))}"
+
+
+def policy(bucket: str, folder: str) -> dict[str, object]:
+    """An IAM policy that lets its user create and read objects of a bucket's folder, and see which there are.
+
+    S3 says that an object isn't there, rather than that it may not be looked at, only to who may list. That question
+    carries no prefix, hence `IfExists`: names of other keys can be seen, their contents not.
+    """
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": ["s3:PutObject", "s3:GetObject"],
+                "Resource": f"arn:aws:s3:::{bucket}/{folder}*",
+            },
+            {
+                "Effect": "Allow",
+                "Action": "s3:ListBucket",
+                "Resource": f"arn:aws:s3:::{bucket}",
+                "Condition": {"StringLikeIfExists": {"s3:prefix": f"{folder}*"}},
+            },
+        ],
+    }

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import BinaryIO
 
 import httpx
 
@@ -114,11 +115,7 @@ class PrefectSession:
         self.stop()
 
     def start(self, tell: Callable[[str], None]) -> None:
-        """Start the server, then the worker; deploy everything in `prefect.yaml`.
-
-        Raises:
-            SessionFailed: one of them did not start.
-        """
+        """Start server and worker, and deploy all of `prefect.yaml`; SessionFailed if one does not start."""
         tell("starting a Prefect server of our own")
         lay_database(self.home, self.env)
         self._spawn("server", ["server", "start", "--host", "127.0.0.1", "--port", self.url.rpartition(":")[2]])
@@ -139,19 +136,11 @@ class PrefectSession:
         self._spawn("worker", arguments, settings)
 
     def prefect(self, arguments: list[str]) -> str:
-        """Run a Prefect command against this server and return its output.
-
-        Raises:
-            CommandFailed: it exits non-zero; the text ends with what it said.
-        """
+        """What a Prefect command says to this server; if it fails, CommandFailed ends with what it said."""
         return output_of(["-m", "prefect", *arguments], self.env)
 
     def raise_if_dead(self) -> None:
-        """Check that the server and the worker still run.
-
-        Raises:
-            SessionFailed: one of them ended by itself.
-        """
+        """Check that the server and the worker still run. Raises SessionFailed: one of them ended by itself."""
         for name, process in self._processes.items():
             if process.poll() is not None:
                 raise SessionFailed(
@@ -188,18 +177,23 @@ class PrefectSession:
 
     def _spawn(self, name: str, arguments: list[str], settings: Mapping[str, str] | None = None) -> None:
         with self._log(name).open("ab") as log:
-            self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "prefect", *arguments],
-                cwd=ROOT,
-                env=self.env | dict(settings or {}),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            self._processes[name] = started(["-m", "prefect", *arguments], self.env | dict(settings or {}), log)
 
     def _log(self, name: str) -> Path:
         return self.home / f"{name}.log"
+
+
+def started(arguments: Sequence[str], env: Mapping[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
+    """`python ARGUMENTS` beside this process, in a session of its own; what it says goes into a log."""
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=env,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 DATABASE = "prefect.db"
@@ -237,11 +231,7 @@ class CommandFailed(SpecsweepError):
 
 
 def output_of(arguments: Sequence[str], env: Mapping[str, str]) -> str:
-    """What `python ARGUMENTS` writes.
-
-    Raises:
-        CommandFailed: it exits non-zero.
-    """
+    """What `python ARGUMENTS` writes. Raises CommandFailed: it exits non-zero."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,

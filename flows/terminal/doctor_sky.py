@@ -10,17 +10,15 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import httpx
 
 from configs.evals.suites import SUITES
 from flows.clusters.skypilot import server as sky_server
-from flows.clusters.skypilot.offers import enabled_clouds, offers
+from flows.clusters.skypilot.api import enabled_clouds, offers
 from flows.clusters.skypilot.remedies import explain
 from flows.clusters.skypilot.task_file import load_task, sky_task
 from tasks.host.hub import hub_home
-from warehouse.ledger.placement import Offer
 from warehouse.ledger.store.proof import Check
 
 SKYPILOT = "0.14.1"
@@ -123,13 +121,10 @@ def _cloud(name: str) -> Check:
     works, reason = registry.CLOUD_REGISTRY.from_str(name).check_credentials(CloudCapability.COMPUTE)
     if works:
         return Check(f"cloud {name}", True, "enabled")
-    cause, _, remedy = explain(_text(reason)).partition("; remedy: ")
+    # SkyPilot gives a sentence, or one per Kubernetes context
+    said = "; ".join(map(str, reason.values())) if isinstance(reason, dict) else str(reason or "no reason given")
+    cause, _, remedy = explain(said).partition("; remedy: ")
     return remark(f"cloud {name}", f"not enabled: {cause}", remedy)
-
-
-def _text(reason: Any) -> str:
-    """SkyPilot gives a sentence, or one per Kubernetes context."""
-    return "; ".join(map(str, reason.values())) if isinstance(reason, dict) else str(reason or "no reason given")
 
 
 def _offers() -> Check:
@@ -141,7 +136,9 @@ def _offers() -> Check:
         return remark(name, cause, remedy)
     if not found:
         return remark(name, "none: no cloud is enabled that has one", "set up AWS or GCP as said above")
-    return Check(name, True, f"{'; '.join(map(_priced, found[:OFFERS_SHOWN]))} ({len(found)} zones)")
+    prices = ["unpriced" if each.price_usd_h is None else f"{each.price_usd_h:.2f} USD/h" for each in found]
+    shown = [f"{each.where} {each.instance_type} {price}" for each, price in zip(found, prices, strict=True)]
+    return Check(name, True, f"{'; '.join(shown[:OFFERS_SHOWN])} ({len(found)} zones)")
 
 
 def _failures() -> tuple[type[Exception], ...]:
@@ -151,8 +148,3 @@ def _failures() -> tuple[type[Exception], ...]:
     errors = sky_server.sdk().exceptions
     of_sky = (errors.CloudError, errors.CloudUserIdentityError, errors.NoCloudAccessError, sky_server.SkyUnavailable)
     return (*of_sky, BotoCoreError, ClientError, OSError, RuntimeError)
-
-
-def _priced(offer: Offer) -> str:
-    price = "unpriced" if offer.price_usd_h is None else f"{offer.price_usd_h:.2f} USD/h"
-    return f"{offer.where} {offer.instance_type} {price}"

@@ -1,1 +1,0 @@
-"""`sweep doctor`: is everything there that a sweep needs, and can the store be trusted?"""
