@@ -231,12 +231,14 @@ class TestBody:
         assert body.bash(f"{command} placement/availability-zone") == "us-east-2b"
         assert body.bash(f"{command} instance-id") == body.instance_id
 
-    def test_reads_in_its_metadata_that_it_is_taken_back_and_then_is(self, lab: Lab, boot: Boot) -> None:
+    def test_reads_in_its_metadata_that_it_is_taken_back_and_then_is(
+        self, lab: Lab, boot: Boot, node_python: Path
+    ) -> None:
         body = boot().wait_booted()
-        base, code = "http://169.254.169.254", body.bring("tasks", "configs")
+        base, code = "http://169.254.169.254", body.bring("tasks", "configs", "warehouse")
         look = f"import sys; sys.path.insert(0, '{code}'); import tasks.notice as n; print(n.Metadata('{base}').look())"
         google = f"curl --silent --header 'Metadata-Flavor: Google' {base}/computeMetadata/v1/instance/preempted"
-        both = f"$PYTHON -c {shlex.quote(look)} && {google}"
+        both = f"{node_python} -c {shlex.quote(look)} && {google}"
         assert body.bash(both) == "None\nFALSE"
         assert lab.notice(body.instance_id, in_s=None) == [body.instance_id]
         said = body.bash(both)
