@@ -37,7 +37,7 @@ BUDGET_EVERY_S = 30.0
 """Pause between two budget checks while a node works."""
 
 UNEASY_S = 20.0
-"""Silence after which a runner is looked at as often as at first; four heartbeats."""
+"""After this much silence a runner is polled as often as at first; four heartbeats."""
 
 
 class _Watch:
@@ -51,7 +51,7 @@ class _Watch:
         self.pause_s = shortest_s
 
     def saw(self, seen: RunnerSeen, now_s: float) -> None:
-        """Choose the pause until the next look: a runner that is new, silent or done is looked at often."""
+        """Choose the pause until the next look: a runner that is new, silent or done is polled often."""
         epoch = None if seen.lease is None else seen.lease.epoch
         is_uneasy = epoch is not None and (seen.silence_s is None or seen.silence_s > UNEASY_S)
         if epoch != self._epoch or is_uneasy or seen.closed is not None:

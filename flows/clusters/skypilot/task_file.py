@@ -92,7 +92,7 @@ class TaskFile(NamedTuple):
 
 
 class Rental(NamedTuple):
-    """What one cell's task needs besides the file.
+    """What one cell's task needs in addition to the file.
 
     Attributes:
         job: the cell, its run and its store.
