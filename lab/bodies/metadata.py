@@ -96,7 +96,7 @@ class Announced(NamedTuple):
         return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else cls()
 
     def write(self, folder: Path) -> None:
-        """Replace what stands there."""
+        """Replace the file in `folder`."""
         write_whole(folder / FILE, json.dumps(self._asdict()), 0o644)
 
     def pages(self) -> dict[str, str]:
