@@ -3,9 +3,9 @@
 Nobody else brings the notice: the runner often lives in a container, where a shutdown signals the first process only.
 
 - EC2 says `spot/instance-action` two minutes ahead, and wants to be asked every 5 s. Its rebalance recommendation is a
-  risk that may never come true, so it is printed and not followed: another machine costs an engine start.
+  risk that may never come true. It is printed and not followed, because another machine costs an engine start. Source:
   https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
-- Google says `instance/preempted`, 30 s ahead.
+- Google says `instance/preempted`, 30 s ahead. Source:
   https://cloud.google.com/compute/docs/instances/create-use-spot#detect-preemption
 """
 

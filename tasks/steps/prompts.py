@@ -1,8 +1,8 @@
 """Prompts: each named workload at each concurrency, its requests sent together, as often as asked.
 
 Units and formulas:
-    wall_s    of a request: sent to last byte; of a window: first request sent to last byte of the last answer.
-    tok/s     completion tokens by usage over the window's seconds; chars/s its characters over the same.
+    wall_s:   of a request, sent to last byte. Of a window, first request sent to last byte of the last answer.
+    tok/s:    completion tokens by usage over the window's seconds. For chars/s: its characters over the same.
 
 A window is one repeat. Not streamed: nothing but the whole answer is timed, thinking included.
 

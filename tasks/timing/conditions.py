@@ -106,9 +106,9 @@ class TimedCondition(ABC):
     ) -> Window:
         """Measure a window until its client kept up and the engine answered; returns what the last try brought.
 
-        One whose client was starved, or too slow to keep the load up, is measured again: the last try is kept. Not one
-        in which requests failed: that is the engine's, and must be seen. One in which all failed has nothing to show:
-        what they got is told with the next try. `once` is given a name of its own for each try.
+        A window whose client was starved, or too slow to keep the load up, is measured again: the last try is kept. Not
+        one in which requests failed: that is the engine's, and must be seen. One in which all failed has nothing to
+        show, so its failures are reported with the next try. `once` is given a name of its own for each try.
 
         Raises:
             AllFailed: in every try.

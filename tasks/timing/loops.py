@@ -85,7 +85,7 @@ class Load:
     """The exchanges of a load, by place. While it is entered, large answers are packed; what isn't stays as it is.
 
     Streams of a load are hundreds of megabytes as they came. Nothing is decoded: that would take Python's lock from the
-    clock. zlib doesn't hold it, so one thread of its own packs what has ended, an answer at a time.
+    clock. Packing by zlib doesn't hold it, so one thread of its own packs what has ended, an answer at a time.
     """
 
     def __init__(self, send: Send, on_answer: OnAnswer | None = None) -> None:
