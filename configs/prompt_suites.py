@@ -39,8 +39,8 @@ SUITE_SIZES: Final = {
     OURS: SuiteSize(6, 90, 400, 700),
     TWIN: SuiteSize(8, 200, 560, 80),
 }
-"""Of SPEED-Bench the number of prompts is its dataset card's; all lengths of it and of ours are our assumptions, until
-a run has measured them. What a twin's model says rarely ends before the cap."""
+"""For SPEED-Bench the number of prompts comes from its dataset card. All lengths, its and ours, are our assumptions,
+until a run has measured them. What a twin's model says rarely ends before the cap."""
 
 
 class SpeedBenchFacts(NamedTuple):

@@ -290,7 +290,7 @@ def leave_to_its_cloud(
 ) -> None:
     """Wait until a noticed machine is taken back, if it is young enough to cost nothing then.
 
-    Whoever ends it sooner pays for all of its time.
+    If we ended it sooner, we would pay for all of its time.
 
     `machine_end` is what the cloud says of the machine launched since a moment; None: it is still there.
     """

@@ -90,8 +90,9 @@ def _refused(accepted: str) -> PydanticCustomError:
 class Condition(Grown):
     """One load shape of the throughput step. `output_tokens` are produced exactly (`ignore_eos`).
 
-    With `natural` the same is measured once more, with other prompts, where answers end by themselves, at the latest
-    after `output_tokens`: rows of their own, of mode natural. It is another workload, and may be some times as fast.
+    With `natural` the same is measured once more, with other prompts. There answers end by themselves, at the latest
+    after `output_tokens`, and have rows of their own, of mode natural. It is another workload, and may be some times as
+    fast.
     """
 
     name: str

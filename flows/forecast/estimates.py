@@ -7,9 +7,9 @@ Scaling Transformer Inference", arXiv:2211.05102):
     gigabytes read   = weights that a batch touches + batch x cache of one context
     operations       = 2 x active parameters x batch
 
-Several cards count as ideal ones, so their figures are the upper end of scaling. Tensor parallel ones are a single card
-with the bandwidth and FLOPS of all, exchanging activations in no time (the paper's section 3 says what it takes). Of
-pipeline and data parallel groups each takes its share of the requests and reads its weights for it.
+Several cards count as ideal ones, so their figures are the upper end of scaling. Tensor parallel ones count as a single
+card with the bandwidth and FLOPS of all. They exchange activations in no time (the paper's section 3 says what it
+takes). Of pipeline and data parallel groups each takes its share of the requests and reads its weights for it.
 
 What was fitted was fitted to published figures (docs/sources.md); what is assumed says so. The sentences that users
 read are built from the constants, so that the two can't disagree.
