@@ -33,7 +33,7 @@ LONGEST = 200
 
 
 class Unanswered(Exception):
-    """Nobody told whether there is a notice."""
+    """No service said whether there is a notice."""
 
 
 class Notice(NamedTuple):
@@ -119,7 +119,8 @@ class _Answer(NamedTuple):
 async def heed(url: str, every_s: float, on_notice: Callable[[str], None], tell: Callable[[str], None]) -> None:
     """Ask every `every_s` seconds, off the event loop, until there is a notice; then call `on_notice` with its text.
 
-    Told once each: that nobody answers (it is asked again all the same), and that the cloud recommends to leave.
+    Two things are reported once each: that nobody answers (it is asked again all the same), and that the cloud
+    recommends to leave.
     """
     metadata, told = Metadata(url), set[str]()
 

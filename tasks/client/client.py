@@ -94,8 +94,8 @@ async def keep_looking(transport: Transport, metrics: Callable[[], Awaitable[str
     """Tell the transport of the engine's progress while its requests are quiet; does not return.
 
     A whole answer may take half an hour, and its connection doesn't tell a long one from a lost one. So the engine's
-    counter of tokens is read, but only once a request has been quiet for long: what takes seconds is never looked at.
-    Without a counter the bound on the whole request ends it.
+    counter of tokens is read, but only once a request has been quiet for long. For requests that take seconds it is
+    never read. Without a counter the bound on the whole request ends it.
     """
     if patience.quiet_s is None:
         return

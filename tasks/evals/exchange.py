@@ -1,7 +1,7 @@
 """One exchange: what of a request reaches the engine, its names, its answer as a row, and the row as an answer again.
 
-The fields that reach the engine are listed, not those that don't: a field that nobody thought of can't change what one
-framework measures and another doesn't.
+The fields that reach the engine are listed, not those that don't. So a field that nobody thought of can't change what
+one framework measures and another doesn't.
 
 Prompts and requests are named by one canonical form, for the response log and for its readers. `Answers`
 knows which of them are answered, and which of several equal requests is asking.
@@ -102,7 +102,7 @@ def _says_nothing(name: str, value: object) -> bool:
 
 
 HASH_DIGITS = 32
-"""Hex digits of sha256 that are kept: 128 bits, no two requests of any store will meet."""
+"""Hex digits of sha256 that are kept: 128 bits, so no two requests of any store will collide."""
 
 
 def prompt_hash(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -105,7 +105,7 @@ class Readings(NamedTuple):
 
 
 def read(letters: str, reasoning: str, body: str) -> Readings:
-    """All readings of one answer, whose thinking is apart if the engine told it apart.
+    """All readings of one answer, whose thinking is apart if the engine separated it.
 
     `letters` are the suite's answer letters, e.g. ABCD; empty where an answer is no letter: then nothing is read.
     """
@@ -223,7 +223,7 @@ class Announcement(NamedTuple):
     end: int
     """Where the announcement itself ends: behind the cue, or behind what is said of the letter."""
     letter: str | None
-    """None: it names several options. Whoever hedges has not answered."""
+    """None: it names several options. An answer that hedges is no answer."""
 
 
 class Announced(NamedTuple):

@@ -226,10 +226,10 @@ def judge_load(
 ) -> list[Judgement]:
     """What the guards say about the whole suite under a load, and about each of its categories.
 
-    The engine counts all requests together, so what its counters show is said of every category, and so is an
-    unsteady machine; texts are a category's own.
+    The engine counts all requests together, so what its counters show applies to every category. So does an unsteady
+    machine. Texts are a category's own.
 
-    `requests` are stamped rows; `again` is what is said of an engine that is asked prompts again.
+    `requests` are stamped rows; `again` are the findings about an engine that is asked prompts again.
     """
     work = Work(served, gpu, windows, requests, load.concurrency)
     few, paces = _without_steady_state(load, requests), _paces(served, load, requests)
@@ -260,11 +260,11 @@ def _paces(served: Cell, load: Offered, requests: Sequence[Row]) -> Paces | None
     Those of a category are few prompts, which may differ by what they are about. At a rate repeats make what is sent.
 
     Repeats are different prompts, on which drafts are worth more or less, so a drafting engine's pace is its decoding
-    steps: by what it says of each answer's own drafts (vLLM from 0.29 on). Its counters can't tell: prompts are dealt
-    to the repeats in turn, which so run through one another, and a window holds all of them. Of some
-    answers the engine says nothing: with an older vLLM, or with block diffusion, for which 0.32.0 refuses
-    `--per-request-spec-decode-metrics`. Then nobody can tell a slow repeat from one whose drafts were worth less. So it
-    is not judged, and the row says so (`warehouse.dataset.steps.load`).
+    steps: by what it says of each answer's own drafts (vLLM from 0.29 on). Its counters can't tell. Prompts are dealt
+    to the repeats in turn, so the repeats interleave, and a window holds all of them. Of some answers the engine says
+    nothing: with an older vLLM, or with block diffusion, for which 0.32.0 refuses `--per-request-spec-decode-metrics`.
+    Then nobody can tell a slow repeat from one whose drafts were worth less. So it is not judged, and the row says so
+    (`warehouse.dataset.steps.load`).
     """
     steps = [*map(steps_of_answer, requests)]
     told = None not in steps

@@ -19,7 +19,7 @@ from tasks.client import Heard, Ready, RequestFailed, Unanswered
 Send = Callable[[Ready], Awaitable[Heard]]
 
 OnAnswer = Callable[[int, "Exchange"], None]
-"""Is told how many have ended, and which was the last. It runs inside the clock: it may count, and no more."""
+"""Gets how many have ended, and which was the last. It runs inside the clock: it may count, and no more."""
 
 
 class Exchange(NamedTuple):

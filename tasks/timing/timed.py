@@ -95,7 +95,7 @@ class Lateness(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """What a loop brought, what engine and cards told over it, and how late the client's own timer woke."""
+    """What a loop brought, what engine and cards reported over it, and how late the client's own timer woke."""
 
     asked: int
     concurrency: int | None
