@@ -282,7 +282,8 @@ def _as_closed(attempt: Attempt) -> Ending:
 
 
 TAKEN_WITHIN_S = 150.0
-"""EC2 takes a machine back two minutes after its notice (its user guide); half a minute for clocks and its own word."""
+"""EC2 takes a machine back two minutes after its notice (its user guide). The other half minute is for clocks and its
+own word."""
 
 
 def leave_to_its_cloud(

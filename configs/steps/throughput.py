@@ -22,8 +22,8 @@ NATURAL = "natural"
 """Mode of rows whose answers end by themselves; that of rows with answers of exactly the length asked for is fixed."""
 
 PREFILL_TRIES = 3
-"""Probes of the prefill beside a stream. The least of them counts, because the first request of a shape may compile for
-longer than it runs. On an H200 a JIT took 380 ms against a TTFT of 37 ms (2026-11)."""
+"""Probes of the prefill next to a stream. The least of them counts, because the first request of a shape may compile
+for longer than it runs. On an H200 a JIT took 380 ms against a TTFT of 37 ms (2026-11)."""
 
 WARM_UP_LENGTHS = 4
 """Prompts of which a warm-up wants no more than the first token. Prompts of a condition differ by some tokens, and the

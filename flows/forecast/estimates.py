@@ -143,7 +143,7 @@ def carried_requests(cell: Cell, gpu: Gpu, tokens: int) -> int | None:
 
 
 def at_once(cell: Cell, gpu: Gpu, asked: int, tokens: int) -> int:
-    """Requests of so many tokens in flight: as many as asked for, as the cell takes, and as its KV cache carries."""
+    """Requests of so many tokens in flight: as many as asked for, as the cell takes, and as its KV cache holds."""
     takes = 1 if cell.engine.kind == "transformers" else cell.serving.max_num_seqs
     limits = (takes, carried_requests(cell, gpu, tokens))
     return max(1, min([asked, *(limit for limit in limits if limit is not None)]))
