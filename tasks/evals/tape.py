@@ -45,11 +45,11 @@ LEAVE_S = 1.0
 """How long clients have to take their last answers when the tape ends."""
 
 IDLE_S = 2.0
-"""Connections idle for longer are closed on our side: vLLM closes them after 5 s, and what is sent at that moment is
-lost. To use them again at all halves the tape's own time."""
+"""Connections idle for longer are closed on our side. After 5 s vLLM would close them, and what is sent at that moment
+is lost. To use them again at all halves the tape's own time."""
 
 IN_ONE_PIECE_BYTES = 2**20
-"""Longer requests are read by a thread, piece by piece, so that they don't hold the loop up; it costs a millisecond."""
+"""Longer requests are read by a thread, piece by piece, so that they don't block the loop. That costs a millisecond."""
 
 _JSON = {"content-type": "application/json"}
 

@@ -57,7 +57,7 @@ SHARED = "share their experts"
 def same_experts(model: Model, technique: Technique, k: int | None, concurrency: int | None) -> Finding | None:
     """The tokens of a step must read about as many experts as those of real weights would.
 
-    vLLM draws every dummy parameter from one seed, so embedding and head are alike and AR repeats one token, the same
+    vLLM draws every dummy parameter from one seed, so embedding and head are alike. AR then repeats one token, the same
     in every request. (166 answers of "." alone on Qwen3.6 35B-A3B.) The router then sends all of them to one set of
     experts: a step at c=16 reads 8 of 256, where texts that differ read about 100. One H200, Gemma 4 26B-A4B in fp8,
     AR: 3262 tok/s at c=16 and 2017 with experts drawn (`routing: random`), 265 and 266 at c=1. The tokens that one

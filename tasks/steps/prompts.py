@@ -161,7 +161,7 @@ def judge_workload(
 ) -> Judgement:
     """What the guards say about a condition. That a program is wrong is a result, and no guard's matter.
 
-    Every repeat sends the same prompts, and drafts are worth the same on them, so repeats are held together by their
+    Every repeat sends the same prompts, and drafts are worth the same on them. So repeats are compared by their
     tokens/s. A canvas takes its steps however much of it the answer fills, and a sampled answer fills it by chance.
     Judged by tokens, a steady machine would be accused. A canvas counts its own steps.
 

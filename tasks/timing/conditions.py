@@ -23,7 +23,7 @@ from tasks.timing.timed import AllFailed, Timed, timed, untimed
 from warehouse.ledger.timed_tables import TimedTables
 
 MOST_TRIES = 3
-"""How often a window is measured whose client was starved or slow; if it still is, the last is kept, and suspect."""
+"""How often a window is measured whose client was starved or slow. If it still is, the last is kept, and suspect."""
 
 NAMES_A_WINDOW = ("condition", "mode", "repeat", "attempt")
 """Columns that identify a window, and tie requests to it: a killed attempt may leave requests without one."""

@@ -1,8 +1,8 @@
 """When requests are sent: closed loop, so many in flight, or open loop, at moments that no answer changes.
 
-In an open loop a client that falls behind hides the engine's delays: it sends late what would have waited (coordinated
-omission; Tene, "How NOT to Measure Latency", 2013). So each request keeps the moment for which it was scheduled, from
-which the dataset tells its latencies (`warehouse/dataset/loads.py`).
+In an open loop a client that falls behind hides the engine's delays, because it sends late what would have waited
+(coordinated omission; Tene, "How NOT to Measure Latency", 2013). So each request keeps the moment for which it was
+scheduled, from which the dataset measures its latencies (`warehouse/dataset/loads.py`).
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ async def answers_of(client: Client, exchanges: Sequence[Exchange], *, may_all_f
 
 
 TICK_S = 0.01
-"""How often the timer wakes: a tenth of what starves a window of a tenth of a second; about .3 % of a processor."""
+"""How often the timer wakes: a tenth of what starves a window of a tenth of a second. It costs about 0.3 % of a
+processor."""
 
 
 class Lateness(NamedTuple):
