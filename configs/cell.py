@@ -1,6 +1,6 @@
 """A cell and what it is made of: model, technique, precision, engine, GPU and serving arguments.
 
-`cell_key` names a cell in the store for ever, so every field that changes what is served is part of it, and nothing
+`cell_key` names a cell in the store for ever. So every field that changes what is served is part of it, and nothing
 else is.
 """
 
@@ -87,8 +87,8 @@ DATA_PARALLEL = ("--data-parallel-size", "-dp")
 class KvCacheLayout(Frozen):
     """What one token costs in key/value cache; memory and bandwidth ceilings are computed from it.
 
-    Only layers that keep every token are counted: sliding-window and linear-attention layers hold a constant
-    amount, and leaving them out keeps the computed ceiling above the true one.
+    Only layers that keep every token are counted: sliding-window and linear-attention layers hold a constant amount.
+    Leaving them out keeps the computed ceiling above the true one.
     """
 
     layers: int = Field(gt=0, description="layers that keep every token")

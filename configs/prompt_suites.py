@@ -29,7 +29,7 @@ class SuiteSize(NamedTuple):
     prompt_tokens: int
     """Usual length of a prompt."""
     longest_prompt_tokens: int
-    """What no prompt is taken to exceed: must fit into a cell beside the longest answer."""
+    """What no prompt is taken to exceed: must fit into a cell together with the longest answer."""
     answer_tokens: int
     """Usual length of an answer that ends by itself."""
 
@@ -39,8 +39,8 @@ SUITE_SIZES: Final = {
     OURS: SuiteSize(6, 90, 400, 700),
     TWIN: SuiteSize(8, 200, 560, 80),
 }
-"""Of SPEED-Bench the number of prompts is its dataset card's; all lengths of it and of ours are our assumptions, until
-a run has measured them. What a twin's model says rarely ends before the cap."""
+"""For SPEED-Bench the number of prompts comes from its dataset card. All lengths, its and ours, are our assumptions,
+until a run has measured them. What a twin's model says rarely ends before the cap."""
 
 
 class SpeedBenchFacts(NamedTuple):

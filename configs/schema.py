@@ -125,8 +125,8 @@ class Plan(Frozen):
     def config_hash(self) -> str:
         """First 16 hex digits of sha256 over the plan; two runs with the same hash measure the same.
 
-        Left out are how clusters are rented, so that a raised budget continues the same run, what only forecasts, and
-        how a driver or SkyPilot names the card.
+        Left out are what only forecasts, and how a driver or SkyPilot names the card. How clusters are rented is left
+        out, too, so that a raised budget continues the same run.
         """
         not_measured = {"bf16_tflops", "reported_as", "sky_names"}
         compared = {"model": {"held_against"}}  # told by the control that follows from it

@@ -1,9 +1,15 @@
 """What planning must know of every step: where it fits, what it asks of the engine, which settings it refuses.
 
-A step is a file of its name in each room: `configs/steps/` (its spec), `tasks/steps/` (how it is measured), and in
-`warehouse/` `ledger/steps/` (its raw tables), `dataset/steps/` (its rows of the dataset) and, if it has sections of the
-page, `report/steps/`. Evaluations by a framework share the file `eval.py`: each is an entry of
-`configs/evals/suites.py`. CONTRIBUTING.md has the recipe.
+A step has a file of its name in several folders:
+
+    configs/steps/            its spec
+    tasks/steps/              how it is measured
+    warehouse/ledger/steps/   its raw tables
+    warehouse/dataset/steps/  its rows of the dataset
+    warehouse/report/steps/   its sections of the page, if it has any
+
+Evaluations by a framework share the file `eval.py`: each is an entry of `configs/evals/suites.py`. CONTRIBUTING.md has
+the recipe.
 """
 
 from __future__ import annotations

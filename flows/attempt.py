@@ -37,7 +37,7 @@ BUDGET_EVERY_S = 30.0
 """Pause between two budget checks while a node works."""
 
 UNEASY_S = 20.0
-"""Silence after which a runner is looked at as often as at first; four heartbeats."""
+"""After this much silence a runner is polled as often as at first; four heartbeats."""
 
 
 class _Watch:
@@ -51,7 +51,7 @@ class _Watch:
         self.pause_s = shortest_s
 
     def saw(self, seen: RunnerSeen, now_s: float) -> None:
-        """Choose the pause until the next look: a runner that is new, silent or done is looked at often."""
+        """Choose the pause until the next look: a runner that is new, silent or done is polled often."""
         epoch = None if seen.lease is None else seen.lease.epoch
         is_uneasy = epoch is not None and (seen.silence_s is None or seen.silence_s > UNEASY_S)
         if epoch != self._epoch or is_uneasy or seen.closed is not None:
@@ -282,7 +282,8 @@ def _as_closed(attempt: Attempt) -> Ending:
 
 
 TAKEN_WITHIN_S = 150.0
-"""EC2 takes a machine back two minutes after its notice (its user guide); half a minute for clocks and its own word."""
+"""EC2 takes a machine back two minutes after its notice (its user guide). The other half minute is for clocks and its
+own word."""
 
 
 def leave_to_its_cloud(
@@ -290,7 +291,7 @@ def leave_to_its_cloud(
 ) -> None:
     """Wait until a noticed machine is taken back, if it is young enough to cost nothing then.
 
-    Whoever ends it sooner pays for all of its time.
+    If we ended it sooner, we would pay for all of its time.
 
     `machine_end` is what the cloud says of the machine launched since a moment; None: it is still there.
     """

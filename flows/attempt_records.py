@@ -17,7 +17,7 @@ from warehouse.ledger.owner import owner_name
 from warehouse.ledger.placement import MachineEnd, Offer, Placement, PlacementEnd, Placements, PlacementStory
 
 STOP_GRACE_S = 30.0
-"""How long a node that is asked to stop may take to flush and close its attempt; it sees the request within 5 s."""
+"""How long a node that is asked to stop may take to flush and close its attempt. It sees the request within 5 s."""
 
 
 class RunnerSeen(NamedTuple):

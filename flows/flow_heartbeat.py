@@ -25,8 +25,8 @@ class CellTaken(SpecsweepError):
 class HeldCell:
     """A cell in the hands of this flow.
 
-    A flow that was not heard of for long (a laptop that slept) asks whether the cell is still its own before it says
-    or does anything more.
+    A flow may be silent for long, for example on a laptop that slept. It then asks whether the cell is still its own
+    before it says or does anything more.
     """
 
     def __init__(self, ledger: Ledger, cell_key: str, pulse: str) -> None:

@@ -1,4 +1,4 @@
-"""Results as tables for people: the rows of one run, which K, and what others published."""
+"""Results as tables for people: the rows of one run, which K, and published results of others."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ GRACE_S = 30.0
 def processes(root: Path) -> list[int]:
     """Living processes of a lab, except this one and its ancestors.
 
-    They carry the lab's mark, have its SkyPilot home for HOME, write their output into that home, or live in a body.
+    They have the lab's mark, have its SkyPilot home for HOME, write their output into that home, or live in a body.
     SkyPilot's executors overwrite their environment, and a body's tasks may drop variables.
     """
     home = LabPaths(root).home

@@ -153,8 +153,8 @@ def _interpreters(baked: Path) -> set[Path]:
 def unprivileged(command: Iterable[str | Path], read_write: Iterable[Path], read_only: Iterable[Path]) -> list[str]:
     """The command line that runs `command` without privileges.
 
-    An ordinary user's command stays as it is; root's gets a mount namespace in which root's private folders are
-    covered except for the paths given, and drops to the unprivileged user.
+    An ordinary user's command stays as it is. Root's gets a mount namespace that covers root's private folders, except
+    for the paths given, and drops to the unprivileged user.
     """
     plain = [str(part) for part in command]
     if os.geteuid() != 0:

@@ -177,7 +177,7 @@ class StepContext:
         """Rows of `table` that earlier attempts measured; their parts join this step's commit.
 
         A part is taken whole or not at all. One that repeats rows already taken was measured by a runner that had lost
-        the cell, beside its successor; it stays an orphan.
+        the cell, at the same time as its successor. It stays an orphan.
 
         `identity`: the columns that tell one measurement from another; `only`: identities that may be taken, None: any.
         """

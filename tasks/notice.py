@@ -3,9 +3,9 @@
 Nobody else brings the notice: the runner often lives in a container, where a shutdown signals the first process only.
 
 - EC2 says `spot/instance-action` two minutes ahead, and wants to be asked every 5 s. Its rebalance recommendation is a
-  risk that may never come true, so it is printed and not followed: another machine costs an engine start.
+  risk that may never come true. It is printed and not followed, because another machine costs an engine start. Source:
   https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
-- Google says `instance/preempted`, 30 s ahead.
+- Google says `instance/preempted`, 30 s ahead. Source:
   https://cloud.google.com/compute/docs/instances/create-use-spot#detect-preemption
 """
 
@@ -33,7 +33,7 @@ LONGEST = 200
 
 
 class Unanswered(Exception):
-    """Nobody told whether there is a notice."""
+    """No service said whether there is a notice."""
 
 
 class Notice(NamedTuple):
@@ -119,7 +119,8 @@ class _Answer(NamedTuple):
 async def heed(url: str, every_s: float, on_notice: Callable[[str], None], tell: Callable[[str], None]) -> None:
     """Ask every `every_s` seconds, off the event loop, until there is a notice; then call `on_notice` with its text.
 
-    Told once each: that nobody answers (it is asked again all the same), and that the cloud recommends to leave.
+    Two things are reported once each: that nobody answers (it is asked again all the same), and that the cloud
+    recommends to leave.
     """
     metadata, told = Metadata(url), set[str]()
 

@@ -172,7 +172,7 @@ Looks = Sequence[Sequence[Reading]]
 """In order of time, each with a reading per card; none: nobody looked."""
 
 SHORTEST_S = 0.5
-"""A shorter window has no energy, since its ends would decide: counters move in steps of up to a tenth of a second, and
+"""A shorter window has no energy, since its ends would decide. Counters move in steps of up to a tenth of a second, and
 power is a mean over a second."""
 
 LEAST_SAMPLES = 10

@@ -27,7 +27,8 @@ TOKENS_PER_CHARACTER = 0.25
 """The same for letters of an English word."""
 
 SLACK = 0.001
-"""How much shorter than asked a text may stay; 0.5 % would do, but a further count costs little beside the prompt."""
+"""How much shorter than asked a text may stay; 0.5 % would do, but a further count costs little compared with the
+prompt."""
 
 MOST_COUNTS = 12
 """Counts per cut. Lengths grow evenly with words, so that three or four do; bisecting alone would take 17."""
@@ -60,7 +61,7 @@ async def cut(
         missing = most_tokens - low.tokens
         if high.units - low.units <= 1 or missing <= SLACK * most_tokens:
             break
-        # a hair short of the aim: what is a little too long must be tried again, what is a little too short is done
+        # slightly short of the aim: what is a little too long must be tried again, what is a little too short is done
         guess = low.units + int((missing - SLACK / 2 * most_tokens) / per_unit)
         tried = min(max(guess, low.units + 1), high.units - 1)
         found = Cut(tried, await tokens_of(tried))

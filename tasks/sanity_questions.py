@@ -1,6 +1,6 @@
 """Ten questions that no working model misses, and how their answers are read.
 
-Standard library only: what stands in for an engine in tests reads them too.
+Standard library only, because the test double of an engine reads them, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What must hold within a file and between the files of a sweep, checked before anything is paid for.
 
-Each check yields what is wrong: where it stands in the file, and the problem with what would be accepted. The first
-one is the user's error (`configs.load`), so a check may take for granted what those before it have looked at.
+Each check yields what is wrong: where it stands in the file, and the problem with what would be accepted. The first one
+is the user's error (`configs.load`), so a check may rely on the checks before it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ AUTO_GPU = "auto"
 
 
 def model_faults(model: Model) -> Iterator[Fault]:
-    """No source of weights or several, and real weights of a shape or beside a made-up routing."""
+    """No source of weights or several, and real weights of a shape or together with a made-up routing."""
     yield from _source_faults(model)
     if (model.shape or model.routing) and model.weights == "real":
         yield ("weights",), "a shape has no weights, real ones have a router; accepted: weights: dummy"
@@ -216,7 +216,7 @@ def _of_technique(row: CellRow, technique: Technique) -> Iterator[Fault]:
 
 
 def _replay_faults(row: CellRow, technique: Technique, model: Model) -> Iterator[Fault]:
-    """Nothing is made up beside real weights, and what is made up is something that the technique has."""
+    """Nothing is made up next to real weights, and what is made up is something that the technique has."""
     synthetic = technique.speculative_config.get("rejection_sample_method") == "synthetic"
     if row.acceptance is not None and not technique.drafts:
         yield ("acceptance",), f"given, but {technique.name!r} drafts nothing; accepted: no acceptance"

@@ -1,7 +1,7 @@
 """What a cell's engine can hold and serve: weights in the memory of its cards, and what only vLLM does.
 
-Memory is a lower bound, so that nothing is refused that could be served: cache, graphs, activations and a draft take
-more. The transformers engine (tasks/transformers_engine/) answers one request at a time, with real weights in the
+Memory is a lower bound: cache, graphs, activations and a draft take more. So nothing is refused that could be served.
+The transformers engine (tasks/transformers_engine/) answers one request at a time, with real weights in the
 checkpoint's precision or another dtype. Drafts come from a second checkpoint (`assistant_model=`) or from the text so
 far (`prompt_lookup_num_tokens=`).
 """

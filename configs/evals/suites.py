@@ -57,7 +57,7 @@ class SuiteFacts(NamedTuple):
     prompt_tokens: int
     """Usual length of a prompt."""
     longest_prompt_tokens: int
-    """What no prompt is taken to exceed: must fit into a cell beside the longest answer."""
+    """What no prompt is taken to exceed: must fit into a cell together with the longest answer."""
     answer_tokens: int
     """Usual length of an answer with thinking on."""
     columns: Columns | None = None

@@ -67,7 +67,7 @@ class DepthStep(PromptedStep):
     is_timed: ClassVar[bool] = True
 
     def named(self) -> Iterator[tuple[Loc, str]]:
-        """Depths and concurrencies: rows and verdicts are told apart by them."""
+        """The names that distinguish rows and verdicts: depths and concurrencies."""
         for i, depth in enumerate(self.depths):
             yield ("depths", i), f"d{depth}"
         for i, number in enumerate(self.concurrencies):

@@ -23,8 +23,8 @@ USUAL = (1, 2, 4, 8, 16)
 """Concurrencies of a step that names no load."""
 
 OPEN = "open"
-"""Mode of rows whose answers end by themselves, too, and whose requests are sent at moments of their own: their tokens
-per second are those of the schedule, and no speed."""
+"""Mode of rows of an open loop: their answers end by themselves, too, and their requests are sent at scheduled moments.
+So their tokens per second are those of the schedule, and no speed."""
 
 Arrival = Literal["poisson", "constant"]
 """How the moments of an open loop lie: with exponential gaps, as independent users come, or evenly."""
@@ -106,7 +106,7 @@ class LoadStep(MeasuredStep, Grown):
         return (*closed, *(Offered(rate_s=rate, arrival=self.arrival) for rate in self.rates))
 
     def named(self) -> Iterator[tuple[Loc, str]]:
-        """The loads: rows and verdicts are told apart by them."""
+        """The names that distinguish rows and verdicts: those of the loads."""
         for number, load in enumerate(self.loads):
             beyond = number - len(self.concurrencies)
             yield ("concurrencies", number) if beyond < 0 else ("rates", beyond), load.name

@@ -40,7 +40,7 @@ class NeedleStep(MeasuredStep):
     forecast_only: ClassVar[frozenset[str]] = frozenset({"answer_tokens"})
 
     def named(self) -> Iterator[tuple[Loc, str]]:
-        """Depths and lengths: rows are told apart by them."""
+        """The names that distinguish rows: depths and lengths."""
         for i, depth in enumerate(self.depths_percent):
             yield ("depths_percent", i), f"{depth} %"
         for i, tokens in enumerate(self.context_tokens or ()):

@@ -172,7 +172,7 @@ class PromptsStep(MeasuredStep):
             raise PydanticCustomError("workloads", accepted, {"problem": str(error)}) from error
 
     def named(self) -> Iterator[tuple[Loc, str]]:
-        """Workloads and concurrencies: rows and verdicts are told apart by them."""
+        """The names that distinguish rows and verdicts: workloads and concurrencies."""
         for i, workload in enumerate(self.workloads):
             yield ("workloads", i, "name"), workload.name
         for i, number in enumerate(self.concurrencies):

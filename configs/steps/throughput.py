@@ -15,19 +15,20 @@ from configs.step import PromptedStep, Work
 
 STEADY_ROUNDS = 4
 """Requests per slot that several in flight need. The first and the last of each slot are ramp and tail and not timed
-as steady; with two left between them the timed part is half of the window or more."""
+as steady. Two are left between them, so the timed part is half of the window or more."""
 
 
 NATURAL = "natural"
 """Mode of rows whose answers end by themselves; that of rows with answers of exactly the length asked for is fixed."""
 
 PREFILL_TRIES = 3
-"""Probes of the prefill beside a stream. The least of them counts: a first request of its shape may compile for longer
-than it runs (380 ms by a JIT against a TTFT of 37 on an H200, 2026-11)."""
+"""Probes of the prefill next to a stream. The least of them counts, because the first request of a shape may compile
+for longer than it runs. On an H200 a JIT took 380 ms against a TTFT of 37 ms (2026-11)."""
 
 WARM_UP_LENGTHS = 4
 """Prompts of which a warm-up wants no more than the first token. Prompts of a condition differ by some tokens, and the
-first of a kind of length may wait for a kernel: of an odd number of tokens, .9 to 1.3 s of 2.6 (8k on two H200s)."""
+first of a kind of length may wait for a kernel. The first with an odd number of tokens waited 0.9 to 1.3 s of 2.6 s
+(8k on two H200s)."""
 
 
 class Repeats(Frozen):
@@ -89,8 +90,9 @@ def _refused(accepted: str) -> PydanticCustomError:
 class Condition(Grown):
     """One load shape of the throughput step. `output_tokens` are produced exactly (`ignore_eos`).
 
-    With `natural` the same is measured once more, with other prompts, where answers end by themselves, at the latest
-    after `output_tokens`: rows of their own, of mode natural. It is another workload, and may be some times as fast.
+    With `natural` the same is measured once more, with other prompts. There answers end by themselves, at the latest
+    after `output_tokens`, and have rows of their own, of mode natural. It is another workload, and may be some times as
+    fast.
     """
 
     name: str
@@ -127,7 +129,7 @@ class ThroughputStep(PromptedStep):
     is_timed: ClassVar[bool] = True
 
     def named(self) -> Iterator[tuple[Loc, str]]:
-        """The conditions: rows and verdicts are told apart by their names."""
+        """The names that distinguish rows and verdicts: those of the conditions."""
         for j, one in enumerate(self.conditions):
             yield ("conditions", j, "name"), one.name
 

@@ -2,7 +2,7 @@
 
 A `Site` knows what can be rented and remembers where it failed; a `Cluster` is one rented place that runs one cell's
 node runner. `local` is this machine, `skypilot` is whatever SkyPilot reaches. A cluster's name follows from store, run
-and cell: so a flow that starts again finds what an earlier one rented, and the reaper knows whose a cluster is.
+and cell. So a flow that starts again finds what an earlier one rented, and the reaper knows who owns a cluster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from warehouse.ledger.placement import MachineEnd, Offer
 
 
 class CellJob(NamedTuple):
-    """One cell of one run, as a node is told about it; the rest is in the store. `leg` None: all of it."""
+    """What a node is given about one cell of one run; the rest is in the store. `leg` None: all of it."""
 
     store_url: str
     run_id: str
@@ -121,7 +121,7 @@ class Site(Protocol):
         """A cluster for one cell, not launched yet."""
 
     def ended(self, cell_key: str, offer: Offer, loss: Ended | None, detail: str = "") -> None:
-        """Remember how a placement ended (`Ended.loss`; None: nothing is held against the place), and what was said."""
+        """Remember how a placement ended (`Ended.loss`; None: it was not the place's fault), and what was said."""
 
 
 PREFIX = "specsweep-"

@@ -39,7 +39,7 @@ class _Limit(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """One budget beside what counts against it.
+    """One budget, and what counts against it.
 
     `left_usd` is the forecast's; None if a price is not known. `is_done`: nothing is left to measure.
     """

@@ -7,9 +7,9 @@ Scaling Transformer Inference", arXiv:2211.05102):
     gigabytes read   = weights that a batch touches + batch x cache of one context
     operations       = 2 x active parameters x batch
 
-Several cards count as ideal ones, so their figures are the upper end of scaling. Tensor parallel ones are a single card
-with the bandwidth and FLOPS of all, exchanging activations in no time (the paper's section 3 says what it takes). Of
-pipeline and data parallel groups each takes its share of the requests and reads its weights for it.
+Several cards count as ideal ones, so their figures are the upper end of scaling. Tensor parallel ones count as a single
+card with the bandwidth and FLOPS of all. They exchange activations in no time (the paper's section 3 says what it
+takes). Of pipeline and data parallel groups each takes its share of the requests and reads its weights for it.
 
 What was fitted was fitted to published figures (docs/sources.md); what is assumed says so. The sentences that users
 read are built from the constants, so that the two can't disagree.
@@ -62,9 +62,9 @@ GAIN_BY_METHOD = {
 mtp-dflash-h100 (docs/sources.md); the rest: cautious."""
 
 GAIN_HALVES_AT = 32
-"""Further requests in flight that halve what a technique gains. From 1 to 16 at a time, mtp-dflash-h100 saw 3.11x
-become 2.54x (MTP) and 3.03x become 1.93x (DFlash) on the dense 31B, which is a half at 41 and at 13; on the 26B-A4B
-neither faded. Beyond 16 nobody published a figure."""
+"""Further requests in flight that halve what a technique gains. The source is mtp-dflash-h100, from 1 to 16 at a time:
+on the dense 31B, MTP fell from 3.11x to 2.54x and DFlash from 3.03x to 1.93x. That is a half at 41 and at 13. On the
+26B-A4B neither faded. Beyond 16 nobody published a figure."""
 
 BATCH_EFFICIENCY = 0.85
 """Of several requests at a time, each runs at this share of what the roofline says. The AR rows of mtp-dflash-h100 at
@@ -143,7 +143,7 @@ def carried_requests(cell: Cell, gpu: Gpu, tokens: int) -> int | None:
 
 
 def at_once(cell: Cell, gpu: Gpu, asked: int, tokens: int) -> int:
-    """Requests of so many tokens in flight: as many as asked for, as the cell takes, and as its KV cache carries."""
+    """Requests of so many tokens in flight: as many as asked for, as the cell takes, and as its KV cache holds."""
     takes = 1 if cell.engine.kind == "transformers" else cell.serving.max_num_seqs
     limits = (takes, carried_requests(cell, gpu, tokens))
     return max(1, min([asked, *(limit for limit in limits if limit is not None)]))
@@ -235,8 +235,8 @@ def load_s(cell: Cell, gpu: Gpu, load: Work) -> float:
     """Seconds of one load: its prompts read, its answers decoded, and its longest answer ending alone.
 
     Answers are decoded at the rate of a context with half an answer in it. Where answers may get longer than expected,
-    the longest one is taken to run alone behind the others: the bound of any order (Graham 1966, "Bounds for Certain
-    Multiprocessing Anomalies"). Where requests are sent at a rate, sending them all is the least that it takes.
+    the longest one is assumed to run alone after the others. This is the bound for any order (Graham 1966, "Bounds for
+    Certain Multiprocessing Anomalies"). Where requests are sent at a rate, a load takes at least until all are sent.
     """
     longest_tokens = max(load.output_tokens, load.longest_output_tokens)
     batch = at_once(cell, gpu, min(load.concurrency, load.requests), load.prompt_tokens + longest_tokens)

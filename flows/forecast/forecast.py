@@ -19,7 +19,7 @@ from warehouse.dataset.statistics.proportions import carried_margin, detectable,
 from warehouse.ledger.clock import HOUR_S, usd_of
 
 TWIN_NOTE, NEWEST = "self-made twin", "newest"
-"""Where items come from if neither the hub nor a file; what stands for a revision that nobody pinned."""
+"""Where items come from if neither the hub nor a file; name of a revision that nobody pinned."""
 
 
 class Cost(Frozen):
@@ -31,7 +31,7 @@ class Cost(Frozen):
 
 
 class EvalNeed(Frozen):
-    """How much would carry the stated margin, and what all of that would cost over every cell."""
+    """How many items and samples support the stated margin, and what all of them would cost over every cell."""
 
     items: int
     samples: int

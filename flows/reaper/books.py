@@ -96,7 +96,7 @@ class Books:
             placements.end(story.asked.number, end)
 
     def gone_s(self, cell: CellOfRun, story: PlacementStory, later: PlacementStory | None = None) -> float:
-        """When a cluster was gone at the latest if nobody sees it, seconds since 1970; `later`: what came after it."""
+        """When an unseen cluster was gone at the latest, seconds since 1970; `later`: what came after it."""
         return estimated_end_s(Ledger(self._store, cell.run_id), story, later.asked.asked_at if later else None)
 
     def _close_attempt(

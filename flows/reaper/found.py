@@ -276,7 +276,7 @@ class ReapReport(NamedTuple):
         return table
 
     def lines(self) -> list[str]:
-        """What to print besides the table; the total comes last."""
+        """What to print in addition to the table; the total comes last."""
         said = [f"not asked: {each}" for each in self.not_asked]
         said += [f"closed the record of {each}: it was gone" for each in self.closed]
         said += [f"problem: {each}" for each in self.problems]

@@ -1,4 +1,4 @@
-"""Ask everybody what is rented, decide, take down what nobody owns, and close its records."""
+"""Ask everybody what is rented, decide, take down what has no owner, and close its records."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ GONE = "gone when the reaper looked, and nobody managed it"
 """Detail of a placement whose cluster vanished without a word; its end is estimated (`warehouse.ledger.claims`)."""
 
 SECOND_LOOK_S = 45.0
-"""Pause before what seems to be nobody's is looked at again. A store that was away makes everybody silent, which a
-process that begins after its return can't see. A laptop that wakes renews its labels. Runners beat every 5 s, flows
-every 30, and a store that fails them is tried again within 5, so a living one is heard from meanwhile."""
+"""Pause before a second look at what seems to have no owner. A store that was away makes everybody silent, which a
+process that begins after its return can't see. A laptop that wakes renews its labels. Runners send heartbeats every 5 s
+and flows every 30 s. If a store fails them, they try it again within 5 s. So a living one is heard from meanwhile."""
 
 
 class Sky(Protocol):
@@ -61,7 +61,7 @@ def reap_store(
     dry_run: bool,
     pause: Callable[[float], None] = time.sleep,
 ) -> ReapReport:
-    """Take down every cluster of ours that nobody owns, found so twice; with `dry_run`, say which after one look.
+    """Take down every cluster of ours that two looks find without an owner; with `dry_run`, say which after one look.
 
     Leases and flows of `store` own clusters; clusters of other stores are left until they expire.
 

@@ -1,9 +1,10 @@
 """Which machine a cell gets next, or how long it waits. Pure: everything that is known goes in, a decision comes out.
 
-    spot, cheapest first, in a place that has not failed lately
-    on demand once the cell has lost `cloud.on_demand_after` machines, or if its deadline asks
-    no clear place: one that failed and has rested since; the place that the cell lost last only if there is no other
-    none has rested: wait, and say what was tried, when it failed, and when the next try is
+    Spot, cheapest first, in a place that has not failed lately.
+    On demand once the cell has lost `cloud.on_demand_after` machines, or if its deadline asks.
+    No place is clear: one that failed and has rested since. The place that the cell lost last comes only if there is
+    no other.
+    None has rested: wait, and say what was tried, when it failed, and when the next try is.
 
 SkyPilot's own recovery is not used: its EAGER_NEXT_REGION was seen to return to a zone right after losing it.
 

@@ -171,7 +171,7 @@ def expected(plan: Plan, ledger: Ledger | None) -> Forecast:
     if not load_task(plan.cloud.task).allows_spot:
         return forecast(plan, committed, why_on_demand="use_spot is false in the sweep's task (cloud.task)")
     # what the policy says of all that is left, as if it were one cell that has lost nothing. With a deadline some cells
-    # may still get spot; nobody knows which, so all are priced as the last one would be
+    # may still get spot. Nobody knows which, so all are priced as the last one would be
     cloud, work_s, pace = plan.cloud, left.wall_h * HOUR_S, None
     elapsed_s = 0.0 if ledger is None else ledger.age_s()
     if cloud.finish_by_h is not None:

@@ -220,7 +220,7 @@ def _n(items: int, samples: int) -> str:
 
 
 def _verdict(one: EvalForecast, is_free: bool, spot: bool) -> Text:
-    """Whether n carries the stated margin; if not, what would, and at which price."""
+    """Whether n supports the stated margin; if not, what would, and at which price."""
     if one.needed is None:
         return Text("enough", style="green")
     needed = _n(one.needed.items, one.needed.samples)

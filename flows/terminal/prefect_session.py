@@ -102,7 +102,7 @@ class PrefectSession:
         """End what a killed session of this home left, and record this one.
 
         Prefect's history is dropped with it: a run that a killed session left "Running" would hold its deployment's
-        slot for minutes, and the ledger is the truth anyway.
+        slot for minutes. The ledger is the truth anyway.
         """
         if self._record.exists():
             process_group.end_recorded(self._record)

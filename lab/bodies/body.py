@@ -45,7 +45,7 @@ SLOW_SETUP = 'case "$0" in *sky_setup_*) mkdir "$HOME/.slow-setup" 2>/dev/null &
 
 
 class BodySpec(NamedTuple):
-    """What a body is told about itself; paths are the host's."""
+    """What a body is given about itself; paths are the host's."""
 
     instance_id: str
     instance_type: str

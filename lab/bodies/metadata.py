@@ -91,12 +91,12 @@ class Announced(NamedTuple):
 
     @classmethod
     def read(cls, folder: Path) -> Announced:
-        """What stands in a body's folder; nothing, if there is no such file."""
+        """What the file in a body's folder says; nothing, if there is no such file."""
         path = folder / FILE
         return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else cls()
 
     def write(self, folder: Path) -> None:
-        """Replace what stands there."""
+        """Replace the file in `folder`."""
         write_whole(folder / FILE, json.dumps(self._asdict()), 0o644)
 
     def pages(self) -> dict[str, str]:

@@ -198,8 +198,8 @@ def _zone(backend: Any, options: dict[str, Any]) -> str:
 def _furnish(endpoint: str) -> None:
     """Add what a real account has and moto's lacks (internet gateways, SkyPilot's role), and a bucket.
 
-    SkyPilot would make the role itself, but its policy carries no `Version`, which moto refuses (the first zone of
-    the first launch is lost), and it sleeps 30 s on the way.
+    SkyPilot would make the role itself, but its policy has no `Version`. Moto refuses that, and the first zone of the
+    first launch is lost. SkyPilot also sleeps 30 s on the way.
     """
     os.environ["AWS_ENDPOINT_URL"] = endpoint
     for region in REGIONS:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from lab.paths import REGIONS, write_whole
 
 STORE, CLOUD, MACHINES = "store", "cloud", "machines"
-"""Where weather can be, besides the name of a region."""
+"""Where weather can be, in addition to the name of a region."""
 
 
 class Kind(NamedTuple):

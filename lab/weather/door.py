@@ -1,7 +1,7 @@
 """The door of the lab's cloud: passes requests on to moto, through whatever the weather is (standard library only).
 
-Requests are told apart by what they are signed for: S3's go to the store's door, all others to the cloud's. Unsigned
-ones meet no weather.
+The service that a request is signed for decides its door: S3's go to the store's, all others to the cloud's. Unsigned
+requests meet no weather.
 """
 
 from __future__ import annotations

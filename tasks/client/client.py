@@ -30,8 +30,8 @@ STREAM = {
 vLLM 0.32.0 sends a chunk of a step whose text its reasoning parser keeps only if ids or probabilities were asked for
 (`entrypoints/openai/chat_completion/serving.py`). Gemma 4's thinking begins with three such tokens: the first that was
 seen came with AR's fourth step and a draft's second. The prompt's ids come with the chunk of the role, just before the
-first token. They cost 54 kB and 0.3 ms of the server at 8k, 216 kB and 1 ms at 32k (2026-11-24, one core), in every
-arm; prefills take hundreds of times as long.
+first token. They cost 54 kB and 0.3 ms of the server at 8k, 216 kB and 1 ms at 32k, in every arm (2026-11-24, one
+core). Prefills take hundreds of times as long.
 """
 
 
@@ -94,8 +94,8 @@ async def keep_looking(transport: Transport, metrics: Callable[[], Awaitable[str
     """Tell the transport of the engine's progress while its requests are quiet; does not return.
 
     A whole answer may take half an hour, and its connection doesn't tell a long one from a lost one. So the engine's
-    counter of tokens is read, but only once a request has been quiet for long: what takes seconds is never looked at.
-    Without a counter the bound on the whole request ends it.
+    counter of tokens is read, but only once a request has been quiet for long. For requests that take seconds it is
+    never read. Without a counter the bound on the whole request ends it.
     """
     if patience.quiet_s is None:
         return

@@ -333,7 +333,7 @@ def stream_reply_of(heard: Heard) -> StreamReply:
 
 
 def _cached(usage: Mapping[str, Any]) -> int:
-    """Told where vLLM was started with --enable-prompt-tokens-details."""
+    """Reported where vLLM was started with --enable-prompt-tokens-details."""
     return int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
 
 

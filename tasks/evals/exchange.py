@@ -1,7 +1,7 @@
 """One exchange: what of a request reaches the engine, its names, its answer as a row, and the row as an answer again.
 
-The fields that reach the engine are listed, not those that don't: a field that nobody thought of can't change what one
-framework measures and another doesn't.
+The fields that reach the engine are listed, not those that don't. So a field that nobody thought of can't change what
+one framework measures and another doesn't.
 
 Prompts and requests are named by one canonical form, for the response log and for its readers. `Answers`
 knows which of them are answered, and which of several equal requests is asking.
@@ -75,9 +75,9 @@ def policy_of(cell: Cell, spec: EvalStep) -> Policy:
 def apply(policy: Policy, body: Mapping[str, Any], sample: int) -> tuple[dict[str, Any], list[str]]:
     """The request as the engine gets it, and the names of the fields that were taken out.
 
-    `stop` is one of these for a reason: vLLM looks for stop strings inside the thinking, too, and then answers with
+    `stop` is one of these for a reason: vLLM looks for stop strings inside the thinking, too. It then answers with
     content null and finish_reason "stop", which reads like an empty answer (vllm#53066). The number of the sample, from
-    0, moves the seed.
+    0, is added to the seed.
 
     Raises:
         RequestRefused: no messages, or one of `REFUSED`.
@@ -102,7 +102,7 @@ def _says_nothing(name: str, value: object) -> bool:
 
 
 HASH_DIGITS = 32
-"""Hex digits of sha256 that are kept: 128 bits, no two requests of any store will meet."""
+"""Hex digits of sha256 that are kept: 128 bits, so no two requests of any store will collide."""
 
 
 def prompt_hash(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -113,8 +113,8 @@ def prompt_hash(messages: Sequence[Mapping[str, Any]]) -> str:
 def request_hash(body: Mapping[str, Any], sample: int = 0) -> str:
     """Hash of a whole request, sampling and all, with its messages as plain text.
 
-    Without a seed, two samples of an item are the same request; then the sample's number is part of the hash, so that
-    the second is not answered with the first one's answer.
+    Without a seed, two samples of an item are the same request. Then the sample's number is part of the hash. Otherwise
+    the second would be answered with the first one's answer.
     """
     salt = {} if "seed" in body else {"sample": sample}
     return _hash({**body, **salt, "messages": plain_messages(body.get("messages", ()))})
@@ -154,7 +154,7 @@ class AnswerUnusable(SpecsweepError):
 
 
 class Sent(NamedTuple):
-    """A request as the engine gets it. `dropped` names the fields that the client sent besides."""
+    """A request as the engine gets it. `dropped` names the client's fields that are left out."""
 
     body: Mapping[str, Any]
     document: bytes

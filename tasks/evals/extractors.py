@@ -1,7 +1,7 @@
 """From an answer to an answer letter: ours, and the readings of others that a careless grader would have published.
 
-Pure, on the standard library only. Ours is `last_in_body`: a thinking model names letters while it thinks, and names
-other options while it explains, so only the last thing that the body itself calls its answer counts. Where there is
+Pure, on the standard library only. Ours is `last_in_body`. A thinking model names letters while it thinks, and
+other options while it explains. So only the last thing that the body itself calls its answer counts. Where there is
 none, the reading is None, never a guess. Whatever repeats in a pattern is bounded, because a model that loops writes
 thousands of anything.
 """
@@ -34,10 +34,10 @@ _TYPOGRAPHY = str.maketrans(
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 MOST_TURNS = 8
-"""Of one announcement: "not A but B", "A, B, C 중 B". Whoever turns more often announces nothing."""
+"""Of one announcement: "not A but B", "A, B, C 중 B". An answer that turns more often announces nothing."""
 
 BEFORE_CHARS = 32
-"""Characters in front of a letter that decide whether what stands behind it is meant: "if (A) is the answer"."""
+"""Characters in front of a letter that decide whether the words behind it are meant: "if (A) is the answer"."""
 
 _CUE = re.compile(
     r"""\b (?<!wrong\s) (?<!incorrect\s)
@@ -105,7 +105,7 @@ class Readings(NamedTuple):
 
 
 def read(letters: str, reasoning: str, body: str) -> Readings:
-    """All readings of one answer, whose thinking is apart if the engine told it apart.
+    """All readings of one answer, whose thinking is apart if the engine separated it.
 
     `letters` are the suite's answer letters, e.g. ABCD; empty where an answer is no letter: then nothing is read.
     """
@@ -128,8 +128,8 @@ def letter_of(letters: str, reading: str) -> str:
 def last_in_body(letters: str, body: str) -> str | None:
     """Ours: the letter that is announced last.
 
-    Without an announcement: the only one that has a line of its own, else that is said to be correct, else that is
-    named as an option at all. Where several are, it is none of them.
+    Without an announcement, the letter that has a line of its own counts. Without one of those, it is the letter that
+    is said to be correct, else the one that is named as an option at all. Where several are, it is none of them.
     """
     text = _plain(without_thoughts(body))
     said = announced(letters, text)
@@ -223,7 +223,7 @@ class Announcement(NamedTuple):
     end: int
     """Where the announcement itself ends: behind the cue, or behind what is said of the letter."""
     letter: str | None
-    """None: it names several options. Whoever hedges has not answered."""
+    """None: it names several options. An answer that hedges is no answer."""
 
 
 class Announced(NamedTuple):

@@ -154,8 +154,8 @@ def _their_scores(results: Sequence[Result], spec: EvalStep) -> list[dict[str, A
 def clustered(right: Sequence[tuple[str, bool]]) -> tuple[float, float | None, int]:
     """Mean, standard error and number of items, of answers that come in items.
 
-    SE = sqrt(G / (G - 1) * sum over items of (sum over its answers of (right - mean))^2) / answers, G items (Miller,
-    arXiv 2411.00640, section 2.2). None with a single item: one cluster has no spread.
+    SE = sqrt(G / (G - 1) * sum over items of (sum over its answers of (right - mean))^2) / answers, for G items.
+    The source is Miller, arXiv 2411.00640, section 2.2. None with a single item: one cluster has no spread.
     """
     mean = sum(was for _, was in right) / len(right)
     off: dict[str, float] = {}

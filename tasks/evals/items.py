@@ -141,7 +141,7 @@ def _wanted(spec: EvalStep, there: int, source: _Source) -> int:
 
 
 def right_answer(item: Item) -> object:
-    """The letter, or what a checker of the answer is told."""
+    """The letter, or what a checker of the answer gets."""
     return item.gold or {name: value for name, value in item.record.items() if name not in ("key", "prompt")}
 
 

@@ -1,8 +1,8 @@
 """Joins what a framework graded with what the engine answered, item by item, or refuses.
 
 HRET 0.1.0 as released gave answers to the wrong questions; a request that timed out was counted as a wrong answer.
-Neither shows in a score. Here both are refused for every item: a graded response must be the tape's answer to a prompt
-that has the item's own question and options in it.
+Neither shows in a score. Here both are refused for every item. A graded response must be the tape's answer to a prompt
+that contains the item's own question and options.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How many answers of an evaluation are asked for at a time, and how far it is.
 
-As many as the engine's KV cache carries at full length: more would not be wrong, but slower, since vLLM throws out what
-does not fit any more and computes it again. How far it is goes by tokens: a few long answers can take as long as all
+As many as the engine's KV cache holds at full length. More would not be wrong, but slower: vLLM throws out what does
+not fit any more and computes it again. How far it is goes by tokens: a few long answers can take as long as all
 the short ones before them.
 """
 
@@ -44,8 +44,8 @@ def mean_tokens(count: Count, expected_tokens: float, max_tokens: int) -> float:
     """Tokens of an answer, unfinished ones taken into account.
 
     The mean of the finished ones alone is too small for as long as the long ones are still being written. Tokens
-    generated / answers finished is right for lengths that are cut off by the present (the estimate of an exponential
-    mean from censored data, Epstein & Sobel 1953). `expected_tokens` counts as one finished answer.
+    generated / answers finished is right for lengths that are cut off by the present. It is the estimate of an
+    exponential mean from censored data (Epstein & Sobel 1953). `expected_tokens` counts as one finished answer.
     """
     mean = (expected_tokens + count.completion_tokens + _unfinished(count)) / (1 + count.answered)
     return min(mean, float(max_tokens))

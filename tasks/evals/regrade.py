@@ -1,7 +1,7 @@
 """Grades a finished evaluation again, from its tape alone: recorded answers in, what today's readers make of them out.
 
-Nothing is asked of an engine or a framework. What a framework itself made of an answer stands as it was recorded: its
-own readings and scores, and whether an instruction of IFEval was followed, which only its checkers can say.
+Nothing is asked of an engine or a framework. What a framework itself made of an answer stays as it was recorded: its
+own readings and scores. So does whether an instruction of IFEval was followed, which only its checkers can say.
 """
 
 from __future__ import annotations
@@ -145,10 +145,10 @@ def _changes(spec: EvalStep, before: Sequence[Row], now: Sequence[Row]) -> Itera
 def _judged_again(
     row: Row, spec: EvalStep, before: Sequence[Row], now: Sequence[Row], said: Sequence[Row]
 ) -> dict[str, Any]:
-    """A verdict row with what the guards over answers say today; what other guards said of the step stands.
+    """A verdict row with what the guards over answers say today; findings of other guards stay as they are.
 
     Rows don't keep how bad each reason was. If the guards over answers don't explain the row's verdict, its other
-    reasons do, and keep it; else those count as suspect, the least that a reason can be.
+    reasons do, and keep it. Otherwise those count as suspect, the least that a reason can be.
     """
     if (row["condition"], row["mode"]) != (None, None):
         return dict(row)

@@ -135,8 +135,8 @@ def _answer(record: Record, columns: Columns, letters: str) -> tuple[int | str, 
 def _frozen_order(item_id: str, options: Sequence[str], letters: str) -> tuple[list[str], str]:
     """The order in which an item's options are shown, and the letter of the first: by the item's id alone.
 
-    So it is the same in every framework, process and attempt; lm-eval's own order depends on a seed of the process and
-    then stays in a cache.
+    So it is the same in every framework, process and attempt. The order of lm-eval itself depends on a seed of the
+    process and then stays in a cache.
     """
     order = sorted(range(len(options)), key=lambda place: hashlib.sha256(f"{item_id} {place}".encode()).digest())
     return [options[place] for place in order], letters[order.index(0)]

@@ -1,7 +1,7 @@
 """The tape: a recording reverse proxy between any OpenAI client and the engine, in the node runner's own loop.
 
-Every answer that crosses it is kept. A framework that starts again, because its machine was taken away or because more
-items are looked at, is answered from the tape until the first request that nobody has answered yet.
+Every answer that crosses it is kept. A framework starts again when its machine was taken away or when more items are
+wanted. It is then answered from the tape until the first request that nobody has answered yet.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ LEAVE_S = 1.0
 """How long clients have to take their last answers when the tape ends."""
 
 IDLE_S = 2.0
-"""Connections idle for longer are closed on our side: vLLM closes them after 5 s, and what is sent at that moment is
-lost. To use them again at all halves the tape's own time."""
+"""Connections idle for longer are closed on our side. After 5 s vLLM would close them, and what is sent at that moment
+is lost. To use them again at all halves the tape's own time."""
 
 IN_ONE_PIECE_BYTES = 2**20
-"""Longer requests are read by a thread, piece by piece, so that they don't hold the loop up; it costs a millisecond."""
+"""Longer requests are read by a thread, piece by piece, so that they don't block the loop. That costs a millisecond."""
 
 _JSON = {"content-type": "application/json"}
 
@@ -219,8 +219,8 @@ class Tape:
     async def _answered(self, asked: Sent, turn: Turn) -> Row | HttpAnswer:
         """The answer to this turn: a known one, or the engine's.
 
-        A client that hangs up does not stop the engine. The answer is recorded when it comes; a client that asks again,
-        because it had less patience than an answer takes, waits for the same answer and does not start a second.
+        A client that hangs up does not stop the engine: the answer is recorded when it comes. A client may ask again
+        because an answer took longer than its patience. It then waits for the same answer and does not start a second.
         """
         known = self.answers.known(turn)
         if known is not None:

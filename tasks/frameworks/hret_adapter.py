@@ -1,7 +1,7 @@
 """Korean suites through HRET: its own prompts, its own default evaluator. Runs inside the `hret` environment.
 
-The model backend is ours. HRET 0.1.0 pairs answers with questions in the order in which the answers arrive, gives an
-item 30 s, and counts what failed as a wrong answer; it reports a failed run as a metric.
+The model backend is ours. HRET 0.1.0 pairs answers with questions in the order in which the answers arrive. It
+gives an item 30 s, counts what failed as a wrong answer, and reports a failed run as a metric.
 """
 
 from __future__ import annotations

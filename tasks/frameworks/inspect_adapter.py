@@ -27,8 +27,8 @@ LONGEST_ANSWER_S: Final = 7 * 86400
 """Timeout of a request. The tape ends what makes no progress; a long thought is no failure."""
 
 MAX_RETRIES: Final = 1
-"""After 3 to 6 s, and besides the OpenAI client's own. By default inspect never gives up; an engine that died needs the
-runner."""
+"""After 3 to 6 s, and in addition to the OpenAI client's own. By default inspect never gives up; an engine that died
+needs the runner."""
 
 ENDINGS: Final = ("stop", "max_tokens")
 """inspect's stop reasons of a real answer. With any other, the text may be an error message of the server."""

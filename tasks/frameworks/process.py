@@ -26,14 +26,15 @@ _INHERITED: Final = frozenset({
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
 })  # fmt: skip
 _INHERITED_PREFIX: Final = "LC_"
-"""All that an adapter gets of this process's variables. Whatever else a shell has (secrets by any name, proxies, what
-would steer a framework from outside of the sweep's file) stays outside; what an adapter needs besides is set below."""
+"""All that an adapter gets of this process's variables. Whatever else a shell has stays outside: secrets
+by any name, proxies, what would steer a framework from outside of the sweep's file. What else an adapter needs is set
+below."""
 
 DYING_S: Final = 5.0
 """How long a process may take to leave after it closed its pipe, for its own exit code."""
 
 _LAST_BYTES: Final = 65536
-"""How much of a log is looked at for its last line."""
+"""How much of a log's end is searched for its last line."""
 
 _LONGEST_LINE: Final = 300
 """Characters of a log's last line that an error repeats."""

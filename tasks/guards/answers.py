@@ -1,8 +1,8 @@
 """Guards over graded answers: were they given at all, to their end, can they be read, and could guessing do as well?
 
 Rows are those of `eval_samples`. Exchanges, where given, are the rows of `exchanges` in the same order: a rejection
-then shows the end of the answer that explains it. Of a gated suite, whose text may not be spread, it shows only how
-that answer ended and was read, because sentences are kept in the dataset.
+then shows the end of the answer that explains it. Of a gated suite it shows only how that answer ended and was read.
+The text of such a suite may not be spread, and sentences are kept in the dataset.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ DEAD_ACCEPTED_PER_DRAFT = 0.1
 0.28."""
 
 REPLAY_SLACK = 0.1
-"""Share by which a replayed acceptance may miss its table, on top of chance: the last step of each request is cut. 2.1
-to 2.3 were seen on an H200 where 2.18 had been asked for."""
+"""Share by which a replayed acceptance may miss its table, on top of chance. The reason is that the last step of each
+request is cut. 2.1 to 2.3 were seen on an H200 where 2.18 had been asked for."""
 
 REPLAY_ERRORS = 4
 """Standard errors of chance on top: 1 in 16 000 fires for nothing."""

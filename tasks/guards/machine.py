@@ -57,17 +57,17 @@ SHARED = "share their experts"
 def same_experts(model: Model, technique: Technique, k: int | None, concurrency: int | None) -> Finding | None:
     """The tokens of a step must read about as many experts as those of real weights would.
 
-    vLLM draws every dummy parameter from one seed, so embedding and head are alike and AR repeats one token, the same
+    vLLM draws every dummy parameter from one seed, so embedding and head are alike. AR then repeats one token, the same
     in every request. (166 answers of "." alone on Qwen3.6 35B-A3B.) The router then sends all of them to one set of
     experts: a step at c=16 reads 8 of 256, where texts that differ read about 100. One H200, Gemma 4 26B-A4B in fp8,
     AR: 3262 tok/s at c=16 and 2017 with experts drawn (`routing: random`), 265 and 266 at c=1. The tokens that one
     request has verified are several, too: K=4 at c=1 419 and 380 (bench/h200).
 
-    Of n experts, t tokens whose texts differ read n (1 - (1 - k/n)^t) if each takes k as if by chance. vLLM 0.32.0
-    draws so (top-k of uniform scores, PR #43680, `fused_moe/router/routing_simulator_router.py`). 0.25.1, which serves
-    shapes without a network (engines/vllm-shapes.yaml), draws with replacement (`torch.randint`) and reads fewer: n (1
-    - (1 - 1/n)^(k t)). With k = 8 of 128 that is 7.78 for one token and 81.1 for 16, where 8 and 82.4 would be. So the
-    experts' part of a step is too short by 2.7 % and 1.6 %.
+    Of n experts, t tokens whose texts differ read n (1 - (1 - k/n)^t) if each takes k as if by chance. That is how
+    vLLM 0.32.0 draws (top-k of uniform scores, PR #43680, `fused_moe/router/routing_simulator_router.py`). 0.25.1,
+    which serves shapes without a network (engines/vllm-shapes.yaml), draws with replacement (`torch.randint`) and reads
+    fewer: n (1 - (1 - 1/n)^(k t)). With k = 8 of 128 that is 7.78 for one token and 81.1 for 16, where 8 and 82.4 would
+    be. So the experts' part of a step is too short by 2.7 % and 1.6 %.
     """
     if model.weights == "real" or not model.is_moe or model.routing is not None:
         return None

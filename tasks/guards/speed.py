@@ -179,8 +179,8 @@ def streamed_in_lumps(answers: Sequence[tuple[int, int]], step_tokens: int) -> F
     """Tokens of a streamed answer must come as they are made: one that comes in halves has a TPOT of its own making.
 
     A front end that was busy for one step sends two at once, which is half of an answer of four steps. So short answers
-    are judged together: a busy machine joins the steps of some, an engine that holds answers back those of all.
-    `answers` are tokens of each and of its largest chunk; one of up to two steps of `step_tokens` isn't judged.
+    are judged together. A busy machine joins the steps of some answers, an engine that holds answers back joins those
+    of all. `answers` are tokens of each and of its largest chunk; one of up to two steps of `step_tokens` isn't judged.
     """
     short, longer = 2 * step_tokens, 2 * JOINED_STEPS * step_tokens
     kinds = (

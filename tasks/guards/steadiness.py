@@ -32,8 +32,8 @@ client at 256 in flight on two loaded cores: 0.97, streamed 0.99; peers there de
 it comes 0.03 and 0.19 (bench/README.md)."""
 
 BEHIND_SHARE = 0.05
-"""Share of an open loop's requests that may be late, by more than `LATE_BOUND` of the time to a first token and than a
-calm machine is. Beyond it the 95th percentile of their latencies is the client's."""
+"""Share of an open loop's requests that may be late. Late means by more than `LATE_BOUND` of the time to a first token,
+and by more than a calm machine is. Beyond it the 95th percentile of their latencies is the client's."""
 
 BURSTS = (Reason.STREAM_BURST, Reason.STREAM_MISMATCH, Reason.LATE_FIRST_TOKEN)
 """What a stream looks like, too, to a client that slept while it came."""

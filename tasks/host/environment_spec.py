@@ -140,7 +140,7 @@ def cache_folder() -> Path:
 def engine_cache(engine: str, environment: str | None, command: Sequence[str] | None, image: str | None) -> Path:
     """Where an engine keeps what it compiles: one folder per engine and user, so that no run compiles it again.
 
-    vLLM's own keys in it cover model, arguments, environment and its code (0.32.0, `compilation/`); what decides which
+    The keys of vLLM in it cover model, arguments, environment and its code (0.32.0, `compilation/`); what decides which
     vLLM it is decides the folder.
     """
     digest = hashlib.sha256(json.dumps([engine, environment, command, image]).encode()).hexdigest()

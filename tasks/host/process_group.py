@@ -1,7 +1,7 @@
 """Ends everything that a process of ours started, even if its parent was killed long ago.
 
-A killed API server leaves its workers alive (2 GB of them). So each process of a group carries a mark in its
-environment, which its children inherit, and the mark is written to disk before anything can go wrong.
+A killed API server leaves its workers alive (2 GB of them). So each process of a group has a mark in its environment,
+which its children inherit. The mark is written to disk before anything can go wrong.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import NamedTuple
 PROC = Path("/proc")
 
 STARTING_S = 5.0
-"""How long a process may show nothing of itself while it starts: it takes less than a millisecond of a processor, for
-which it may have to wait."""
+"""How long a process may show nothing of itself while it starts. Starting takes less than a millisecond of a processor,
+but it may have to wait for that."""
 
 
 def variables_of(pid: int) -> list[bytes]:
@@ -167,7 +167,7 @@ def peak_bytes(pids: Sequence[int]) -> int | None:
     """Sum of the largest resident set that each of these processes ever had; None: none of them lives.
 
     Source: Documentation/filesystems/proc.rst of Linux, /proc/<pid>/status, VmHWM, in kB. Pages that processes share
-    count in each, and their peaks need not have been at the same time: it is the most that it can have been.
+    count in each, and their peaks need not have been at the same time. So this is the most that it can have been.
     """
     found = []
     for pid in pids:

@@ -31,7 +31,7 @@ class TimeToLive:
         return self._end_s - now_s
 
     def told(self, words: bytes, now_s: float) -> None:
-        """Take a renewal, seconds as text. It never shortens; what is no number is somebody else's word."""
+        """Take a renewal, seconds as text. It never shortens; what is no number was written by somebody else."""
         try:
             more_s = float(words)
         except ValueError:

@@ -1,37 +1,39 @@
 """Depth: prompt processing (pp) and token generation (tg) at context depths, over streams of fixed length.
 
 Units and formulas, one request at a time (of several, see below):
-    pp tok/s  all tokens of the prompt, depth included, over seconds from sending it to its first answer token.
-    tg tok/s  output tokens behind the first chunk over seconds from the first chunk to the last.
-    peak      most of those tokens in any window of `peak_window_s`, over its length. Tokens of a chunk count as made
+    pp:       tok/s, all tokens of the prompt, depth included, over seconds from sending it to its first answer token.
+    tg:       tok/s, output tokens behind the first chunk over seconds from the first chunk to the last.
+    peak:     most of those tokens in any window of `peak_window_s`, over its length. Tokens of a chunk count as made
               evenly since the chunk before. None where all came within less than a window.
-    mean, sd  over runs, of all visits; sd with n - 1.
+    mean, sd: over runs, of all visits; sd with n - 1.
 
-A run sends `concurrency` requests together and ends with the last of them: pp is the tokens of all prompts over seconds
-from the first sending to the last first token; tg the later tokens of all over seconds from the first first token to
-the last token. So with several in flight a tg holds the prefills of those that were later.
+A run sends `concurrency` requests together and ends with the last of them. Its pp is the tokens of all prompts over
+seconds from the first sending to the last first token. Its tg is the later tokens of all over seconds from the first
+first token to the last token. So with several in flight a tg includes the prefills of those that were later.
 
 Source: llama-benchy, `results.py` and `client.py` (github.com/eugr/llama-benchy, 0.3 to 0.4), after llama.cpp's
-llama-bench. The same: the formulas above, pp over depth and prompt together (6144 tokens at 835.68 tok/s take the 7353
-ms of `pp2048 @ d4096` in docs/sources.md: mtp-spark), batches, a warm-up run, a window of 1 s. What differs:
-    latency   it takes the mean of three GET /models off the time to the first chunk. We take nothing off: it is what
+llama-bench. The same are the formulas above, batches, a warm-up run, a window of 1 s, and pp over depth and prompt
+together. (6144 tokens at 835.68 tok/s take the 7353 ms of `pp2048 @ d4096` in docs/sources.md: mtp-spark.)
+
+What differs:
+    latency:  it takes the mean of three GET /models off the time to the first chunk. We take nothing off: it is what
               another request did. `door_ms` has it (there 3 ms of 2361, 0.1 %).
-    first     it times pp to the first chunk of any kind, which may be the role's, without a token.
-    tg        before 0.4 it divided all tokens but one by the time to the last byte. Where the first chunk has several
+    first:    it times pp to the first chunk of any kind, which may be the role's, without a token.
+    tg:       before 0.4 it divided all tokens but one by the time to the last byte. Where the first chunk has several
               tokens, as with a draft, that is too fast.
-    peak      it counts whole tokens, both ends of the window included: 12.00 where one token takes 87.5 ms. Ours is
+    peak:     it counts whole tokens, both ends of the window included: 12.00 where one token takes 87.5 ms. Ours is
               between chunks, so a steady stream's peak is its rate.
-    sd        it divides by n (numpy's default), which of three runs is 0.82 of ours.
-    length    it sends text that its own tokenizer cut, at any offset of one book, plus a template that it may ignore,
-              and generates up to tg tokens. Ours has exactly the length by the served model's tokenizer and template,
-              and every answer exactly tg tokens (`ignore_eos`); anything else is a finding.
-    depth     it puts the depth into the system message, since it can ask for the prompt behind a cached depth. We never
-              do: with the prefix cache off, which a guard proves, all of it is one user message of real prose.
-    prompts   drawn at random, other ones for each run of the tool. Ours are the same for every cell.
-    failures  it leaves failed requests out and ends with 0. Here they reject the run.
+    sd:       it divides by n (numpy's default), which of three runs is 0.82 of ours.
+    length:   it sends text that its own tokenizer cut, at any offset of one book, plus a template that it may ignore.
+              It generates up to tg tokens. Ours has exactly the length by the served model's tokenizer and template,
+              and every answer exactly tg tokens (`ignore_eos`). Anything else is a finding.
+    depth:    it puts the depth into the system message, since it can ask for the prompt behind a cached depth. We never
+              do. With the prefix cache off, which a guard proves, all of it is one user message of real prose.
+    prompts:  drawn at random, other ones for each run of the tool. Ours are the same for every cell.
+    failures: it ignores failed requests and ends with 0. Here they reject the run.
 
 The house's own tokens per second are never streamed (`throughput`). These are, because pp and tg are parts of one
-request; so they have modes of their own, `prefill` and `decode`, and are told beside the others, not among them.
+request. So they have modes of their own, `prefill` and `decode`, and are reported next to the others, not among them.
 """
 
 from __future__ import annotations
@@ -221,8 +223,8 @@ def judge_depth(
 ) -> list[Judgement]:
     """What the guards say about a depth's prefill, and about its decoding, which one canvas of diffusion hasn't.
 
-    Both are parts of the same streams: that the work was done, that its tokens came as they were made and that nothing
-    was cached is said of both. Each has its own clock, by which its client was starved or not: the part's, or the run's
+    Both are parts of the same streams, so both share some checks: the work was done, its tokens came as they were made,
+    and nothing was cached. Each has its own clock, by which its client was starved or not: the part's, or the run's
     where it has no such part.
 
     `windows` are of one visit on one machine, `requests` those that belong to them. `within`: the half-width that the

@@ -1,27 +1,30 @@
 """Load: every prompt of a suite, streamed: at each concurrency in a closed loop, at each rate in an open one.
 
 Units and formulas:
-    ttft_ms   request sent to first token.
-    tpot_ms   (last token - first token) / (tokens after the first chunk): time per output token, and so the inter-token
-              latency of an answer, also where chunks hold several tokens. vLLM's `bench serve` divides by tokens - 1,
-              which is too small a time where the first chunk held more than one, as with a draft or a canvas.
-    itl       inter-token latency, of each token after the first chunk: the gap before its chunk over the chunk's
-              tokens. So its mean over tokens is TPOT and its percentiles can be held against AR's, whatever K. vLLM's
-              `bench serve` takes a gap whole, which a chunk of five tokens has once: five times too long. To give it to
-              the first of them and 0 to the others would be as true, and its median 0 wherever chunks hold two or more.
-    chunk_ms  (last token - first token) / (chunks - 1): what a reader waits between two pieces of text.
-    wall_s    request sent to last byte, the end-to-end latency.
-    due_s     open loop: when the request was to be sent, by a schedule from a seed that is the same in every cell and
+    ttft_ms:  request sent to first token.
+    tpot_ms:  (last token - first token) / (tokens after the first chunk), the time per output token. So it is also the
+              inter-token latency of an answer, even where chunks hold several tokens. The `bench serve` of vLLM divides
+              by tokens - 1. That is too small a time where the first chunk held more than one, as with a draft or a
+              canvas.
+    itl:      inter-token latency, of each token after the first chunk: the gap before its chunk over the chunk's
+              tokens. So its mean over tokens is TPOT, and its percentiles can be compared with AR's, whatever K. The
+              `bench serve` of vLLM takes a gap whole, which a chunk of five tokens has once: five times too long. One
+              could also give the gap to the first of them and 0 to the others. That would be as true, but the median
+              would be 0 wherever chunks hold two or more.
+    chunk_ms: (last token - first token) / (chunks - 1): what a reader waits between two pieces of text.
+    wall_s:   request sent to last byte, the end-to-end latency.
+    due_s:    open loop: when the request was to be sent, by a schedule from a seed that is the same in every cell and
               visit. Latencies of the dataset run from there (`warehouse/dataset/loads.py`).
 
-Acceptance of the suite is counted by the engine before and after, that of a category is the sum of what the engine
+Acceptance of the suite is counted by the engine before and after. That of a category is the sum of what the engine
 says of each answer's own drafts (vLLM from 0.29 on). Where it says nothing, a category has one only if one request at a
-time was in flight: then a window holds one category. With several categories are mixed, as real load is, no counter can
-tell them apart, and it is left null.
+time was in flight: then a window holds one category. With several in flight, categories are mixed, as real load is. No
+counter can tell them apart, and acceptance is left null.
 
 A window is one category, one request at a time, else the whole suite. Its answers are decoded and stored when its clock
-has stopped. A load that is lost with its node is measured again, whole: part of a window would be another load, and
-categories of two starts of the engine one figure of both. So a preemption may cost all windows of one load, c=1 most.
+has stopped. A load that is lost with its node is measured again, whole. Part of a window would be another load, and
+a figure over its categories would mix two starts of the engine. So a preemption may cost all windows of one load, c=1
+most.
 
 A prompt is asked once at each concurrency, and before that counted by the engine: one that it cut is seen. An engine
 must not remember them, nor what they have in common, whatever it counts: a few like them are asked twice
@@ -108,8 +111,8 @@ async def measure(ctx: StepContext, spec: LoadStep) -> list[Judgement]:
 def schedule(load: Offered, number: int) -> list[float]:
     """Seconds from the start at which each of `number` requests is due; none in a closed loop.
 
-    Poisson moments are stretched so that all are due in `number` over the rate, whatever was drawn: given their number,
-    arrivals of a Poisson process are uniform in its time, however long that is.
+    Poisson moments are stretched so that all are due in `number` over the rate, whatever was drawn. That is sound:
+    given their number, arrivals of a Poisson process are uniform in its time, however long that is.
     """
     if load.rate_s is None:
         return []
@@ -223,10 +226,10 @@ def judge_load(
 ) -> list[Judgement]:
     """What the guards say about the whole suite under a load, and about each of its categories.
 
-    The engine counts all requests together, so what its counters show is said of every category, and so is an
-    unsteady machine; texts are a category's own.
+    The engine counts all requests together, so what its counters show applies to every category. So does an unsteady
+    machine. Texts are a category's own.
 
-    `requests` are stamped rows; `again` is what is said of an engine that is asked prompts again.
+    `requests` are stamped rows; `again` are the findings about an engine that is asked prompts again.
     """
     work = Work(served, gpu, windows, requests, load.concurrency)
     few, paces = _without_steady_state(load, requests), _paces(served, load, requests)
@@ -257,10 +260,10 @@ def _paces(served: Cell, load: Offered, requests: Sequence[Row]) -> Paces | None
     Those of a category are few prompts, which may differ by what they are about. At a rate repeats make what is sent.
 
     Repeats are different prompts, on which drafts are worth more or less, so a drafting engine's pace is its decoding
-    steps: by what it says of each answer's own drafts (vLLM from 0.29 on). Its counters can't tell: prompts are dealt
-    to the repeats in turn, which so run through one another, and a window holds all of them. Where it says nothing of
-    some answers (an older vLLM; block diffusion, for which 0.32.0 refuses `--per-request-spec-decode-metrics`), nobody
-    can tell a slow repeat from one whose drafts were worth less: it is not judged, and the row says so
+    steps: by what it says of each answer's own drafts (vLLM from 0.29 on). Its counters can't tell. Prompts are dealt
+    to the repeats in turn, so the repeats interleave, and a window holds all of them. Of some answers the engine says
+    nothing: with an older vLLM, or with block diffusion, for which 0.32.0 refuses `--per-request-spec-decode-metrics`.
+    Then nobody can tell a slow repeat from one whose drafts were worth less. So it is not judged, and the row says so
     (`warehouse.dataset.steps.load`).
     """
     steps = [*map(steps_of_answer, requests)]
@@ -286,8 +289,8 @@ def _first_ms(sent: Sequence[Row]) -> list[float]:
 def _together(work: Work) -> list[Row]:
     """All windows behind a figure as one clock, since a category's window may be short.
 
-    By the clock of a first token where the client was late often enough to be in its 95th percentile, else by that of a
-    mean request: among hundreds of first tokens one late moment of a long load is nothing.
+    It is the clock of a first token where the client was late often enough to be in its 95th percentile. Otherwise it
+    is that of a mean request: among hundreds of first tokens one late moment of a long load is nothing.
     """
     windows, seconds = work.windows, fsum(row["wall_s"] for row in work.windows)
     if not seconds:

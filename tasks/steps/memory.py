@@ -92,7 +92,7 @@ def _gauges(page: str) -> dict[str, int]:
 
 
 def _missed(said: StartupMemory, engine: Engine, tokens: int | None) -> Sequence[str]:
-    """What the log should have told of such an engine, and didn't.
+    """What the log should have said of such an engine, and didn't.
 
     vLLM on the CPU logs no memory of its weights. Graphs are captured on cards, unless an argument says otherwise.
     """

@@ -1,8 +1,8 @@
 """Prompts: each named workload at each concurrency, its requests sent together, as often as asked.
 
 Units and formulas:
-    wall_s    of a request: sent to last byte; of a window: first request sent to last byte of the last answer.
-    tok/s     completion tokens by usage over the window's seconds; chars/s its characters over the same.
+    wall_s:   of a request, sent to last byte. Of a window, first request sent to last byte of the last answer.
+    tok/s:    completion tokens by usage over the window's seconds. For chars/s: its characters over the same.
 
 A window is one repeat. Not streamed: nothing but the whole answer is timed, thinking included.
 
@@ -161,11 +161,11 @@ def judge_workload(
 ) -> Judgement:
     """What the guards say about a condition. That a program is wrong is a result, and no guard's matter.
 
-    Every repeat sends the same prompts, and drafts are worth the same on them, so repeats are held together by their
-    tokens/s. A canvas takes its steps however much of it the answer fills, which a sampled one does by chance: by
-    tokens a steady machine would be accused. It counts its own steps.
+    Every repeat sends the same prompts, and drafts are worth the same on them. So repeats are compared by their
+    tokens/s. A canvas takes its steps however much of it the answer fills, and a sampled answer fills it by chance.
+    Judged by tokens, a steady machine would be accused. A canvas counts its own steps.
 
-    `windows` are all repeats, `again` is what is said of an engine that is asked prompts again.
+    `windows` are all repeats, `again` are the findings about an engine that is asked prompts again.
     """
     work = Work(served, gpu, windows, requests, windows[0]["concurrency"])
     found = [*work.done(), work.too_fast(), work.slow_alone(), *work.answers(), *again]

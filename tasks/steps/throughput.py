@@ -3,11 +3,11 @@
 The same work is counted twice, by the client (usage) and by the engine (its counters before and after). A short
 streamed twin gives TTFT and TPOT; it is checked against the headline, and is never the headline itself.
 
-Answers are of a fixed length, so with several in flight those of AR end together, and the next prompts are sent
-together and wait for one another's prefills, wave after wave; a draft's answers end apart. There TTFT favours drafts,
-and so does TPOT a little, by the last requests, which run on while slots empty (simulated for 8 at a time, 2000 tokens
-of prompt: 413 ms of AR, 116 of a draft). It is what such a load brings, so it is told as it is. What users would wait
-is a load step's TTFT, where answers end by themselves.
+Answers are of a fixed length, so with several in flight those of AR end together. The next prompts are then sent
+together and wait for one another's prefills, wave after wave. A draft's answers end apart. There TTFT favours drafts,
+and so does TPOT a little, by the last requests, which run on while slots empty. (Simulated for 8 at a time, 2000 tokens
+of prompt: 413 ms of AR, 116 of a draft.) Such a load brings this, so it is reported as it is. What users would wait is
+a load step's TTFT, where answers end by themselves.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def other_lengths(prompts: Sequence[Prompt], number: int) -> list[Prompt]:
 async def ask_twice(ctx: StepContext, prompts: Sequence[Prompt]) -> list[Finding | None]:
     """Ask for one token of the longest prompts, as if they had never been met, and right away again.
 
-    Held against what was measured before, a machine that got calm since would look like a cache. Of a few prompts that
+    Compared with what was measured before, a machine that got calm since would look like a cache. Of a few prompts that
     are long each is asked several times, since a short one among them would hide what is remembered.
 
     Raises:

@@ -23,7 +23,7 @@ from tasks.timing.timed import AllFailed, Timed, timed, untimed
 from warehouse.ledger.timed_tables import TimedTables
 
 MOST_TRIES = 3
-"""How often a window is measured whose client was starved or slow; if it still is, the last is kept, and suspect."""
+"""How often a window is measured whose client was starved or slow. If it still is, the last is kept, and suspect."""
 
 NAMES_A_WINDOW = ("condition", "mode", "repeat", "attempt")
 """Columns that identify a window, and tie requests to it: a killed attempt may leave requests without one."""
@@ -106,9 +106,9 @@ class TimedCondition(ABC):
     ) -> Window:
         """Measure a window until its client kept up and the engine answered; returns what the last try brought.
 
-        One whose client was starved, or too slow to keep the load up, is measured again: the last try is kept. Not one
-        in which requests failed: that is the engine's, and must be seen. One in which all failed has nothing to show:
-        what they got is told with the next try. `once` is given a name of its own for each try.
+        A window whose client was starved, or too slow to keep the load up, is measured again: the last try is kept. Not
+        one in which requests failed: that is the engine's, and must be seen. One in which all failed has nothing to
+        show, so its failures are reported with the next try. `once` is given a name of its own for each try.
 
         Raises:
             AllFailed: in every try.

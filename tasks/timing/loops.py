@@ -1,8 +1,8 @@
 """When requests are sent: closed loop, so many in flight, or open loop, at moments that no answer changes.
 
-In an open loop a client that falls behind hides the engine's delays: it sends late what would have waited (coordinated
-omission; Tene, "How NOT to Measure Latency", 2013). So each request keeps the moment for which it was scheduled, from
-which the dataset tells its latencies (`warehouse/dataset/loads.py`).
+In an open loop a client that falls behind hides the engine's delays, because it sends late what would have waited
+(coordinated omission; Tene, "How NOT to Measure Latency", 2013). So each request keeps the moment for which it was
+scheduled, from which the dataset measures its latencies (`warehouse/dataset/loads.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tasks.client import Heard, Ready, RequestFailed, Unanswered
 Send = Callable[[Ready], Awaitable[Heard]]
 
 OnAnswer = Callable[[int, "Exchange"], None]
-"""Is told how many have ended, and which was the last. It runs inside the clock: it may count, and no more."""
+"""Gets how many have ended, and which was the last. It runs inside the clock: it may count, and no more."""
 
 
 class Exchange(NamedTuple):
@@ -85,7 +85,7 @@ class Load:
     """The exchanges of a load, by place. While it is entered, large answers are packed; what isn't stays as it is.
 
     Streams of a load are hundreds of megabytes as they came. Nothing is decoded: that would take Python's lock from the
-    clock. zlib doesn't hold it, so one thread of its own packs what has ended, an answer at a time.
+    clock. Packing by zlib doesn't hold it, so one thread of its own packs what has ended, an answer at a time.
     """
 
     def __init__(self, send: Send, on_answer: OnAnswer | None = None) -> None:

@@ -51,7 +51,8 @@ class Answered(NamedTuple):
 async def answers_of(client: Client, exchanges: Sequence[Exchange], *, may_all_fail: bool = False) -> Answered:
     """Decode the answers; where something failed, ask the engine whether it lives.
 
-    They may all fail where nothing is read off them, as of a warm-up: what failed is told with the window that follows.
+    They may all fail where nothing is read off them, as of a warm-up. Failures are then reported with the window
+    that follows.
 
     Raises:
         AllFailed: nothing could be used: there is nothing to judge.
@@ -78,7 +79,8 @@ async def answers_of(client: Client, exchanges: Sequence[Exchange], *, may_all_f
 
 
 TICK_S = 0.01
-"""How often the timer wakes: a tenth of what starves a window of a tenth of a second; about .3 % of a processor."""
+"""How often the timer wakes: a tenth of what starves a window of a tenth of a second. It costs about 0.3 % of a
+processor."""
 
 
 class Lateness(NamedTuple):
@@ -94,11 +96,11 @@ class Lateness(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """What a loop brought, what engine and cards told over it, and how late the client's own timer woke."""
+    """What a loop brought, what engine and cards reported over it, and how late the client's own timer woke."""
 
     asked: int
     concurrency: int | None
-    """None: an open loop, in which nobody asked for any."""
+    """None: an open loop, which is given none."""
     answered: Answered
     counted: Counters
     lateness: Lateness
@@ -149,8 +151,8 @@ async def timed(
 ) -> Timed:
     """Send requests in a closed loop, or each at its moment, over connections that are open before it starts.
 
-    In an open loop as many are open before as are due within its first second; whoever finds none idle opens one, which
-    is part of its own time.
+    In an open loop as many are open before as requests are due within its first second. A request that finds none idle
+    opens one, which is part of its own time.
 
     Args:
         ctx: has the client.
@@ -180,10 +182,10 @@ async def timed(
 
 
 async def untimed(ctx: StepContext, what: str, requests: Sequence[Ready], concurrency: int) -> Answered:
-    """Send requests beside the timed ones, and wait until the engine has counted those that it answered.
+    """Send requests that are not timed, and wait until the engine has counted those that it answered.
 
-    What it counts late must not fall into the window that follows; what failed is told with that window. `what` they
-    are is in the sentences of those that fail.
+    What it counts late must not fall into the window that follows. Failures are reported with that window. `what` the
+    requests are is in the sentences of those that fail.
 
     Raises:
         RequestFailed: the engine is gone.

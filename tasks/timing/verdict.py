@@ -54,7 +54,7 @@ class Work(NamedTuple):
         return self.served.model.weights == "real"
 
     def done(self) -> list[Finding | None]:
-        """Was the work done that a speed is told of: its tokens, its drafts, each prompt computed once?"""
+        """Was the work behind a speed done: its tokens, its drafts, each prompt computed once?"""
         served, counted = self.served, self.counted
         failed = tokens.failed_requests(self.windows)
         if failed is not None:  # the engine counted work of theirs, too: no sum can hold

@@ -13,7 +13,7 @@ from tasks.transformers_engine.turns import Counters, Turns
 def main() -> int:
     """Serve until a signal ends the process."""
     arguments = parse()
-    # a wrong argument is told before torch is imported, which takes seconds
+    # report a wrong argument before torch is imported, which takes seconds
     from tasks.transformers_engine.generation import Generator
     from tasks.transformers_engine.loading import Memory, load, quiet, versions
 

@@ -120,9 +120,9 @@ def quiet() -> None:
 class Memory:
     """Gauges of `/metrics`, in bytes: weights, and peaks since the engine's start.
 
-    On a card they are torch's own account; what the driver adds for the process, some 500 MB, is not in them. Requests
-    that ask for probabilities keep all logits and are left out: no timed request asks. Elsewhere the process's peak
-    resident memory is all that there is.
+    On a card they are torch's own account. They don't include what the driver adds for the process, some 500 MB.
+    Requests that ask for probabilities keep all logits and are left out: no timed request asks. Elsewhere the process's
+    peak resident memory is all that there is.
     """
 
     def __init__(self, loaded: Loaded) -> None:

@@ -12,8 +12,8 @@ import httptools
 import httpx
 
 REUSE_S = 3.0
-"""Longest idle time after which a kept-alive connection is used again. uvicorn, and so vLLM, closes it after 5 s
-(`timeout_keep_alive`), and no request must be sent into a closing one."""
+"""Longest idle time after which a kept-alive connection is used again. The server, uvicorn (and so vLLM), closes it
+after 5 s (`timeout_keep_alive`), and no request must be sent into a closing one."""
 
 MOST_HEAD_BYTES = 1 << 20
 """An answer's head may be this large; a longer one is a server that never comes to the point."""

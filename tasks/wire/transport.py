@@ -1,10 +1,10 @@
 """A transport for `httpx.AsyncClient` whose cost and whose delays don't grow with the connections in use.
 
-httpx 0.28's own scans all its connections at each request's start and end: with 256 of them it says 3,004 ms of a
-server that takes 100 (bench/README.md). Here an idle connection is taken from a stack, and a request that finds none
+httpx 0.28's own scans all its connections at each request's start and end. With 256 of them it reports 3,004 ms for a
+server that takes 100 ms (bench/README.md). Here an idle connection is taken from a stack, and a request that finds none
 opens one: nothing queues. An answer is collected whole, so that no task wakes while it comes, with the moment at which
 each piece arrived (`response.extensions["arrivals"]`). The client of httpx adds 0.12 ms to a request (cookies,
-redirects, log lines), so what is timed is encoded beforehand and goes through `exchange`.
+redirects, log lines). So what is timed is encoded beforehand and goes through `exchange`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Machines as a cloud itself knows them: what SkyPilot's own database has forgotten is billed all the same.
 
-Every instance that SkyPilot makes carries its cluster's name as a tag, written in the request that rents it, so a
+Every instance that SkyPilot makes has its cluster's name as a tag. The request that rents it writes the tag, so a
 machine of ours without it can't exist. Our labels (`protocol.LABEL` and those of `task_file`) come in the same request.
 """
 

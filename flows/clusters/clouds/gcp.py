@@ -56,7 +56,7 @@ class GcpProject:
         self._each(instances, lambda http, path: http.delete(path))
 
     def label(self, instances: Sequence[Instance], labels: Mapping[str, str]) -> None:
-        """Set labels by name (see `Account.label`); Google wants to be told all of them, and which ones it had."""
+        """Set labels by name (see `Account.label`); Google wants all of them, and which ones it had."""
 
         def set_labels(http: httpx.Client, path: str) -> httpx.Response:
             answer = http.get(path)

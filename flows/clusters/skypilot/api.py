@@ -1,7 +1,7 @@
 """What SkyPilot's SDK is asked about clusters and offers: few calls, typed results.
 
-Offers are asked of SkyPilot's own catalogue in this process: no API server and, once it has its catalogue and its list
-of enabled clouds, no network.
+This process reads offers from SkyPilot's own catalogue. That needs no API server and, once it has its catalogue and its
+list of enabled clouds, no network.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What goes along to a rented machine: secrets, in a file that only we can read, and the timer of its own end.
 
-SkyPilot writes a task's `secrets` and `envs` into the job's script, which stands in the arguments of `ssh` here and of
-`bash` there while the job is submitted. A file is copied with its mode, and `bin/node run` reads and removes it.
+SkyPilot writes a task's `secrets` and `envs` into the job's script. While the job is submitted, that script is visible
+in the arguments of `ssh` here and of `bash` there. A file is copied with its mode, and `bin/node run` reads and removes
+it.
 
 The timer starts at the first boot, before SkyPilot can reach the machine. SkyPilot 0.14.1 brings commands to a first
 boot on AWS only (`aws.post_provision_runcmd`, run by cloud-init), and reads them from its configuration. So ours is

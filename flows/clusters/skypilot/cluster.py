@@ -223,7 +223,7 @@ class SkyCluster:
     def down(self) -> None:
         """Terminate it; a cluster that is gone already is fine (see `Cluster.down`).
 
-        SkyPilot takes 10 to 20 s to terminate the machine, and they are paid for: so EC2 is asked to do it at once.
+        SkyPilot takes 10 to 20 s to terminate the machine, and that time costs money. So EC2 is asked to do it at once.
         """
         for tried in range(1, DOWN_TRIES + 1):
             if self._machines is not None:

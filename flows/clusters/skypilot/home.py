@@ -25,7 +25,7 @@ OURS = "specsweep.yaml"
 """Name of our project configuration, beside the user's own in `.sky`."""
 
 WITH_A_ROLE = ("aws", "gcp", "azure", "kubernetes", "ssh")
-"""Clouds whose machines have a role of their own, with which they end themselves: no file of the user's has to be
+"""Clouds whose machines have a role of their own, with which they end themselves. So no file of the user's has to be
 copied to any node. Machines of other clouds have nothing but the user's key to end themselves with, and get it."""
 
 

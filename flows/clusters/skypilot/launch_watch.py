@@ -1,9 +1,9 @@
 """Cuts a launch short: its machine was taken away, it takes too long, its money is spent, or its flow ends.
 
 SkyPilot waits for a machine's ssh for ten minutes, and for an image or a file without limit, and asks nobody meanwhile.
-So we ask the cloud, the clock and the purse; when one says so, the machine is ended at the cloud and SkyPilot's request
-is cancelled. Where the cloud can't be asked (no credentials, not AWS), SkyPilot ends the machine afterwards. The cloud
-also says since when the machine costs money.
+So we ask the cloud, the clock and the budget. When one says so, the machine is ended at the cloud and SkyPilot's
+request is cancelled. Where the cloud can't be asked (no credentials, not AWS), SkyPilot ends the machine afterwards.
+The cloud also says since when the machine costs money.
 """
 
 from __future__ import annotations

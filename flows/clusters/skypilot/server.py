@@ -199,8 +199,8 @@ def call(
 ) -> Any:
     """The result of one SDK request; it raises what the request raises.
 
-    A request that the server took is asked for again when its answer is cut off; it is sent again only if the server
-    has forgotten it.
+    When the answer to a request that the server took is cut off, the answer is asked for again. The request is sent
+    again only if the server has forgotten it.
 
     `request` is given the `sky` module and returns a request id, which `started` gets. `log` gets what SkyPilot
     prints meanwhile.

@@ -29,7 +29,8 @@ FOLDER = ROOT / "sky"
 
 RUN_LABEL, CELL_LABEL = f"{LABEL}-run", f"{LABEL}-cell"
 OWNER_LABEL, EXPIRY_LABEL = f"{LABEL}-owner", f"{LABEL}-expires"
-"""Besides `LABEL`, whose value is the store's hash. The expiry is in seconds since 1970: clouds refuse colons."""
+"""In addition to `LABEL`, whose value is the store's hash. The expiry is in seconds since 1970: clouds refuse
+colons."""
 
 FORWARDED = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_REGION", "HF_ENDPOINT")
 """Variables that a node needs to reach the same store and hub as this process; passed if they are set here."""
@@ -92,7 +93,7 @@ class TaskFile(NamedTuple):
 
 
 class Rental(NamedTuple):
-    """What one cell's task needs besides the file.
+    """What one cell's task needs in addition to the file.
 
     Attributes:
         job: the cell, its run and its store.
