@@ -1,17 +1,18 @@
 """Curves over K: cells of a run that differ in nothing but how many tokens they draft, and which K to take.
 
-A curve has points under each condition: its rows, and the starts that each K may be held against another by.
+A curve has points under each condition: its rows, and the starts by which one K may be compared with another.
 
-The rule of a recommendation is in `statistics/speculation.py`: refuse incomplete data, then take the smallest K within
-noise of the fastest, with AR among them as a draft of no token. A load or a category that wasn't measured gets none.
+The rule of a recommendation is in `statistics/speculation.py`. It refuses incomplete data, then takes the smallest K
+within noise of the fastest. AR is among the candidates, as a draft of no token. A load or a category that wasn't
+measured gets no recommendation.
 
 Which K are out after one visit of each: so much slower in every condition that another start can't change it.
 
 After one visit nothing in the run says how much starts differ, so what they may differ by is allowed for. A K is kept
-where anything is in doubt: a row that isn't ok or has no interval, a condition that was not measured, a single
-condition in which it may yet be within noise of the fastest. What writes another text than AR is no measure for the
-others, however fast it is, and neither is what ran on another machine or, as an AR cell may be, under other serving
-arguments. So the rule can waste a visit, and never a winner.
+where anything is in doubt. That is a row that isn't ok or has no interval, or a condition that was not measured. It is
+also a single condition in which the K may yet be within noise of the fastest. Some cells are no measure for the others,
+however fast they are: those whose text differs from AR's, and those that ran on another machine. The same goes for
+other serving arguments, which an AR cell may have. So the rule can waste a visit, and never a winner.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ FILLED_SHARE = 0.25
 takes as long as the longest answer does."""
 
 GROWN_SHARE = 0.1
-"""Share of what arrived since then that must have been left over: an engine that answers nine of ten follows, or all
-but follows, and so short a schedule doesn't tell which."""
+"""Share of what arrived since then that must have been left over. An engine that answers nine of ten requests keeps up,
+or almost does, and so short a schedule doesn't show which."""
 
 GROWN_DEVIATIONS = 3.0
 """And more than chance leaves over, in standard deviations. What is in flight of independent arrivals is Poisson, with
@@ -40,13 +40,13 @@ SWIFTER = 0.25
 
 
 class Followed(NamedTuple):
-    """One schedule on one machine; what is in flight is told from `FILLED_SHARE` of it to its last request."""
+    """One schedule on one machine; requests in flight are counted from `FILLED_SHARE` of it to its last request."""
 
     offered_s: float
     """Requests per second that were asked for."""
     arrived_s: float | None
-    """Requests per second that were due, between the first and the last `ENDS_SHARE` of them: chance makes it another
-    rate than the one asked for, and what was answered is of this one. None: all were due at once."""
+    """Requests per second that were due, between the first and the last `ENDS_SHARE` of them. By chance this rate
+    differs from the one asked for, and `answered_s` is to be compared with this one. None: all were due at once."""
     answered_s: float | None
     """Requests per second that ended, between the first and the last `ENDS_SHARE` of all ends; None: it was filling."""
     in_flight: float

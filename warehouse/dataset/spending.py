@@ -1,8 +1,9 @@
 """What a run, or the calendar month, has cost so far, read from the placements of a store.
 
-Machines that are still up are counted until now, and those that nobody works with any more until they had idled out
-(`warehouse.ledger.claims`). Asking is cheap enough for every look at a cluster: a cell is read when its placements'
-records have changed, which one listing shows, and between two listings the clock carries the open ones on.
+Machines that are still up are counted until now, and those that no process works with any more until they had idled out
+(`warehouse.ledger.claims`). Asking is cheap enough for every look at a cluster. A cell is read only when its
+placements' records have changed, which one listing shows. Between two listings the cost of open placements grows with
+the clock.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from warehouse.ledger.tables import Table
 def bench_of(planned: PlannedCell) -> tuple[str, str, str, str]:
     """Model, precision, engine and kind of machine: what two cells of a run share that may be compared.
 
-    A model that is held against another one's AR stands on that one's bench.
+    A model that is compared with another model's AR belongs to that model's bench.
     """
     cell = planned.cell
     return cell.model.compared_as, cell.precision.name, cell.engine.name, planned.gpu.name

@@ -1,8 +1,8 @@
 """Where greedy outputs part from AR's, and which cells break their own promise by it.
 
-Verification accepts a drafted token only where the target would have written it, so a technique that is lossless may
-part from AR at near ties, which rounding decides, and nowhere else. One that does is broken, and the usual break (an
-fp8 kernel that accepts whatever was drafted) is the fastest of all: so none of its figures is `ok`, its speed least.
+Verification accepts a drafted token only where the target would have written it. So a lossless technique may part from
+AR only at near ties, which rounding decides. One that parts from AR elsewhere is broken. The usual defect (an fp8
+kernel that accepts whatever was drafted) is the fastest of all. So none of its figures is `ok`, least of all its speed.
 """
 
 from __future__ import annotations

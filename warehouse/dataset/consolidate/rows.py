@@ -104,13 +104,13 @@ ArmKey = tuple[str, str, str, Role, Machine]
 
 
 class Standing(NamedTuple):
-    """What a cell's speed is held against."""
+    """What a cell's speed is compared with."""
 
     arm: ArmKey
     baseline_arm: ArmKey | None
     """None for AR itself, and where `refusal` says why there is none."""
     refusal: str
-    """Reason and sentence, where there is nothing to be held against; else empty."""
+    """Reason and sentence, where there is nothing to compare with; else empty."""
 
 
 CellStep = tuple[str, str, str]
@@ -120,7 +120,7 @@ CellStep = tuple[str, str, str]
 class Made(NamedTuple):
     """What a step's file makes of its commits: rows of `results_consolidated`, `pairs`, `visits` and `load`.
 
-    `standings`: of the cells whose speed may be held against another's.
+    `standings`: of the cells whose speed may be compared with another cell's.
     """
 
     results: Sequence[Result]

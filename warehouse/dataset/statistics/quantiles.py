@@ -4,9 +4,9 @@ The same data give the same interval on every machine. Source of the bootstrap: 
 to the Bootstrap" (1993), chapter 13.
 
 Whatever the distribution, the number of values below its percentile p is binomial (n, p). So order statistics bound the
-percentile with 95 % confidence where one exists on either side: neither all n values may be expected below it, nor all
-above, each with a probability of 2.5 % at most. That takes 6 values for the median, 36 for p90, 72 for p95 and 368 for
-p99. Source: Hahn and Meeker, "Statistical Intervals" (1991), section 5.2.
+percentile with 95 % confidence where one exists on either side. For that, all n values must lie below it with a
+probability of at most 2.5 %, and all above it likewise. That takes 6 values for the median, 36 for p90, 72 for p95 and
+368 for p99. Source: Hahn and Meeker, "Statistical Intervals" (1991), section 5.2.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """What drafts are worth in theory, and which of several K to take.
 
-Theory: tokens per step, the cost of a step, and the speed that follows from both. Sources: Leviathan, Kalman and
+Theory: tokens per step, the cost of a step, and the speed that follows from both. Source: Leviathan, Kalman and
 Matias, "Fast Inference from Transformers via Speculative Decoding" (ICML 2023, arXiv 2211.17192), equation 1 and
-theorem 3.8, with their gamma as K here and their alpha as the acceptance rate. Their cost coefficient c (a draft token
-over a step of the target) is assumed nowhere: it is estimated from measured steps.
+theorem 3.8. Their gamma is K here, and their alpha the acceptance rate. Their cost coefficient c (a draft token over a
+step of the target) is assumed nowhere: it is estimated from measured steps.
 
-The K to take is the smallest that is as fast as the fastest, as far as its measurement can tell. Modelled on the
-manners of vLLM's own tuner (`vllm bench sweep tune_speculative_k`, vllm/benchmarks/sweep/tune_speculative_k.py, of
-after 0.32): it raises on failed or too few runs (3) and where the median absolute deviation exceeds 10 % of the median;
-takes the smallest K whose conservative objective (median less 1.4826 MAD) is within 1 % of the best; and extrapolates
-to no load that it didn't see. Here noise is the 95 % interval of a ratio over engine starts of one machine, instead of
-the spread of repeats within a start.
+The K to take is the smallest that is as fast as the fastest, as far as its measurement can tell. The model for this is
+vLLM's own tuner (`vllm bench sweep tune_speculative_k`, vllm/benchmarks/sweep/tune_speculative_k.py, of after 0.32). It
+raises on failed or too few runs (3), and where the median absolute deviation (MAD) exceeds 10 % of the median. It takes
+the smallest K whose conservative objective (median less 1.4826 MAD) is within 1 % of the best. It extrapolates to no
+load that it didn't see. Here noise is the 95 % interval of a ratio over engine starts of one machine, instead of the
+spread of repeats within a start.
 """
 
 from __future__ import annotations

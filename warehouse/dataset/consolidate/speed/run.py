@@ -63,7 +63,7 @@ class Visits(NamedTuple):
 
     @property
     def is_ok(self) -> bool:
-        """Whether every one may be believed, and all are starts of the same engine, timed by the same client."""
+        """Whether every start is ok, and all are of the same engine, timed by the same client."""
         if unlike_the_first(self.places) or timed_differently(self.places) is not None:
             return False
         return all(start.judged.verdict == "ok" for start in self.starts)

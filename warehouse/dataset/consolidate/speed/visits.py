@@ -1,7 +1,7 @@
 """What one engine start measured: windows by condition and by machine, and the rows of `visits` that they become.
 
-A visit that was continued on another machine was measured twice, in part: the windows of the machine that committed
-are its figure, those of the other one are a row of their own that says so.
+A visit that was continued on another machine was measured twice, in part. The windows of the machine that committed are
+its figure. Those of the other machine are a row of their own that says so.
 
 Energy is by the cards' own figures:
 
