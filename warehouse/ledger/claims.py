@@ -1,16 +1,16 @@
-"""Which flow manages a cell's clusters: claims, taken as leases are, and the heartbeats of whoever holds them.
+"""Which flow manages a cell's clusters: claims, taken as leases are, and the heartbeats of the flows that hold them.
 
-    cells/<cell_key>/flows/<epoch>.json    created only if absent; the highest epoch manages the cell
-    cells/<cell_key>/flow.json             a flow has let go of the cell (earlier versions: its heartbeat, too)
-    flows/<pulse>.json                     a flow's heartbeat, for all the cells that it claimed by this name
+    cells/<cell_key>/flows/<epoch>.json    Created only if absent. The highest epoch manages the cell.
+    cells/<cell_key>/flow.json             A flow has let go of the cell. (Earlier versions: its heartbeat, too.)
+    flows/<pulse>.json                     A flow's heartbeat, for all the cells that it claimed by this name.
 
 Two flows that begin at the same moment create the same epoch, and one of them learns so from the write itself.
 
-A machine that nobody saw end ended at the last that was heard of it or of its flow, plus its idle time.
-Runner and flow are what keeps a machine up: without a runner it removes itself after its idle time (the task's
-`autostop`), without a flow after the time that its own timer gives it (`cloud.unattended_h`), and a flow that lives
-closes its records. So a placement that nobody closed cost no more than until then, however late somebody looks; billing
-it until then keeps a weekend of nobody's from eating a budget.
+A machine whose end was not seen counts as ended at the last sign of it or of its flow, plus its idle time.
+Runner and flow keep a machine up. Without a runner it removes itself after its idle time (the task's `autostop`).
+Without a flow it does so after the time that its own timer gives it (`cloud.unattended_h`). A flow that lives closes
+its records. So a placement whose record was never closed cost nothing beyond that moment, however late the record is
+read. Billing it only until then keeps an unattended weekend from using up a budget.
 """
 
 from __future__ import annotations

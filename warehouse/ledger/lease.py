@@ -1,10 +1,10 @@
 """Who measures a cell now: leases, heartbeats and the rows that attempts leave behind.
 
-    cells/<cell_key>/leases/<epoch>.json      created only if absent; the highest epoch owns the cell, and is
-                                              the number of the attempt
-    cells/<cell_key>/heartbeat.json           written by the owner; silence past the deadline frees the cell
-    cells/<cell_key>/attempts/<epoch>.json    how the attempt went; a lease whose attempt is closed is free
-    cells/<cell_key>/stop/<epoch>.json        somebody asks this attempt to stop; its runner sees it at its next beat
+    cells/<cell_key>/leases/<epoch>.json      Created only if absent. The highest epoch owns the cell, and is the
+                                              number of the attempt.
+    cells/<cell_key>/heartbeat.json           Written by the owner. Silence past the deadline frees the cell.
+    cells/<cell_key>/attempts/<epoch>.json    How the attempt went. A lease whose attempt is closed is free.
+    cells/<cell_key>/stop/<epoch>.json        A request to stop this attempt. Its runner sees it at its next beat.
 
 Ages are read from the store's own clock, so that two machines never compare theirs.
 """
@@ -134,7 +134,7 @@ class Leases:
         self.store.put(self._key(lease.epoch, "stop"), why.encode())
 
     def stop_asked(self, lease: Lease) -> str | None:
-        """Why the lease's runner should stop; None: nobody asked."""
+        """Why the lease's runner should stop; None: no request to stop was made."""
         why = self.store.get(self._key(lease.epoch, "stop"))
         return None if why is None else why.decode()
 

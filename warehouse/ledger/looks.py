@@ -1,8 +1,8 @@
 """Looking at the cells of a run again and again: how often, and one listing for all threads of a flow that ask.
 
-Every few seconds while things happen, seldom once a cell measures in peace. Who asks twice costs one request: a listing
-of the run has a page of a thousand keys for every few cells; a listing of one cell is one page. Whichever is cheaper
-for the cells that are due is made, once, however many ask meanwhile.
+Cells are looked at every few seconds while things happen, and seldom once a cell measures undisturbed. Threads that ask
+at the same time share one request. A listing of the run has a page of a thousand keys for every few cells. A listing of
+one cell is one page. Whichever is cheaper for the cells that are due is made, once, however many threads ask meanwhile.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class RunLook(NamedTuple):
 
 
 class SharedLook:
-    """The looks of one flow at one run. Only for looking: whoever decides something asks the store itself."""
+    """The looks of one flow at one run. Only for looking: code that decides something asks the store itself."""
 
     def __init__(self, ledger: Ledger) -> None:
         """Nothing is listed yet."""

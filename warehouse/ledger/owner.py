@@ -22,10 +22,10 @@ def owner_name() -> str:
 
 
 def lives_here(owner: str) -> bool | None:
-    """Whether the owning process still runs; None: from here nobody can tell.
+    """Whether the owning process still runs; None: that can't be told from here.
 
-    Nobody can tell of another machine (one of this name, with another boot, may be its copy or another container of
-    its image), of another pid namespace, and where what tells them apart can't be read.
+    It can't be told of another machine or another pid namespace, nor where the data that tell them apart can't be read.
+    A machine of this name, with another boot, may be its copy or another container of its image.
     """
     named = NAMED.fullmatch(owner)
     if named is None or named["where"] != _where():

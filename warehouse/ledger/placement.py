@@ -1,9 +1,9 @@
 """What was rented for a cell, when, at what price, and how it ended: for the bill, and to remember failed places.
 
-.../cells/<cell_key>/placements/<n>.json        asked for; written before anything is rented, so that later
-                                                processes know what may be running
-.../cells/<cell_key>/placements/<n>.up.json     the node runner was submitted
-.../cells/<cell_key>/placements/<n>.end.json    down again; create-only, the first record stands
+.../cells/<cell_key>/placements/<n>.json        Asked for. Written before anything is rented, so that later
+                                                processes know what may be running.
+.../cells/<cell_key>/placements/<n>.up.json     The node runner was submitted.
+.../cells/<cell_key>/placements/<n>.end.json    Down again. Create-only: the first record counts.
 
 Which flow manages them is in `warehouse.ledger.claims`.
 """
@@ -85,9 +85,9 @@ class PlacementEnd(Record):
     """The cluster is down. `outcome` is one of the words that records use (`EndingRow.recorded`).
 
     `attempt`: epoch of the lease it belongs to; None: nothing was rented, or another runner has the cell.
-    `machine_launched_at`, `machine_ended_at` and `interrupted` are what the cloud says (`MachineEnd`); `at` is when we
-    learned of it, or, if that is `estimated`, until when it was up at the latest (`warehouse.ledger.claims`): nobody
-    saw it end.
+    `machine_launched_at`, `machine_ended_at` and `interrupted` are what the cloud says (`MachineEnd`). `at` is when we
+    learned of it. If `estimated`, the end was not seen: `at` is until when the machine was up at the latest
+    (`warehouse.ledger.claims`).
     """
 
     at: str

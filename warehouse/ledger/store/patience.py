@@ -92,7 +92,7 @@ class Patience:
         raise AssertionError("it is tried until it answers or patience ends")
 
     def hurry(self) -> None:
-        """Wait for `HURRIED_S` at most from now on, whoever waits already included: the process is asked to end."""
+        """Wait for `HURRIED_S` at most from now on, also in threads that wait already: the process is asked to end."""
         self._hurried.set()
 
     def back_s(self) -> float:
