@@ -128,7 +128,7 @@ def _by_workload(about: str, rows: list[Row]) -> Answer:
 
 
 def _stay(view: View, about: str, drafted: list[Row], faster: list[Row], kept: list[Row], barred: list[str]) -> Answer:
-    """Nothing is recommended; what was faster but fails in accuracy, or is passed over, is told with the reason."""
+    """Nothing is recommended; what was faster but fails in accuracy, or is passed over, is named with the reason."""
     best = max(faster or drafted, key=lambda row: row["speedup"])
     evidence = [f"The best of {plural(len(drafted), 'other')} was {technique_label(best)} with {_gain(view, best)}."]
     if not faster:

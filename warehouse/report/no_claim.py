@@ -131,7 +131,7 @@ def _ran(row: Row) -> str:
 
 
 def _baselines(view: View, here: Sequence[Row]) -> list[Row]:
-    """AR's rows of the condition: those among them, and of the model that one of them is held against."""
+    """AR's rows of the condition: those in `here`, and those of a model that a row of `here` is compared with."""
     shape = {(row["condition"], row["mode"]) for row in here}
     rates = [row for row in view.rates if row["technique"] == "ar" and (row["condition"], row["mode"]) in shape]
     return [row for row in rates if any(is_ar_of(row, each) for each in here)]

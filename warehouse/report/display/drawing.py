@@ -89,16 +89,16 @@ LEGEND = 14.0
 
 
 NOT_OK = Mark("!", "pale: not ok, in no comparison")
-"""Of what stands for a row that isn't ok."""
+"""Sign of a bar or point that is drawn for a row that isn't ok."""
 
 
 def fill(row: Row) -> str:
-    """CSS classes of the bar or point that stands for a row: its technique's colour, pale where it isn't ok."""
+    """CSS classes of the bar or point that is drawn for a row: its technique's colour, pale where it isn't ok."""
     return f"fill {colour(row['technique'])}" + ("" if row["verdict"] == "ok" else " flagged")
 
 
 def name_of(rows: Sequence[Row], name: str) -> str:
-    """The name of what stands for these rows of a cell, with a mark where something of it is pale."""
+    """The name that a drawing gives to these rows of a cell, with a mark where any of them is drawn pale."""
     return name if all(row["verdict"] == "ok" for row in rows) else f"{name} {NOT_OK.sign}"
 
 

@@ -24,7 +24,7 @@ Child = str | Markup | None
 """What an element may contain; None is left out."""
 
 Attribute = str | int | float | None
-"""Value of an attribute; None leaves it out."""
+"""Value of an attribute; with None it is not written."""
 
 VOID = ("meta",)
 """Elements without an end tag."""

@@ -1,4 +1,4 @@
-"""Which published row stands beside a row of ours, and which of their figures may be divided by each other.
+"""Which published row is shown next to a row of ours, and which of their figures may be divided by each other.
 
 A ratio of two rates of one machine (a speedup) and a score say something about another machine's; a rate doesn't, nor
 does a latency. What else differs between the two measurements is said in words, never corrected for.
@@ -22,10 +22,11 @@ MEMORY_STEP, MEMORY_FIGURE = "memory", "memory_gb"
 """What a source's figure counts decides which of our memory step's means the same.
 
     in use              what was taken of the card while it generated: `engine_memory_peak_bytes`, of the engine's own
-                        processes over a request of full length. Only of an engine that takes what it needs: one that
-                        keeps a cache (vLLM) takes the share of the card that it is told to, whatever it needs.
-    weights and cache   a sum of what has to fit: `weights_bytes`, target and draft, and the cache of one request of
-                        full length, which is `kv_bytes_per_token` times its tokens.
+                        processes over a request of full length. Only of an engine that takes what it needs. One that
+                        keeps a cache (vLLM) takes the configured share of the card, whatever it needs.
+
+    weights and cache   the sum that must fit on the card: `weights_bytes`, target and draft, and the cache of one
+                        request of full length, which is `kv_bytes_per_token` times its tokens.
 
 `gpu_memory_peak_bytes` is of everybody on the card, so it is nobody's twin. Sources print GB and don't say whether of
 10^9 bytes; ours are.
@@ -181,7 +182,7 @@ def _same_text(row: Mapping[str, Any], published: PublishedRow) -> bool:
 
 
 def _same_load(row: Mapping[str, Any], published: PublishedRow) -> bool:
-    """As many requests in flight; a category's average over several loads stands beside each of ours."""
+    """As many requests in flight; a category's average over several loads is shown next to each of ours."""
     if published.concurrency is None:
         return row["step"] == "load" and published.workload is not None
     return bool(row["concurrency"] == published.concurrency)

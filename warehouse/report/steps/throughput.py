@@ -1,6 +1,6 @@
 """Sections about speed: AR, speedups, acceptance, and when the tokens of streams arrive.
 
-AR as the control of a cell is no row of the dataset, and yet what the cell is held against; it is drawn here, too.
+AR as the control of a cell is no row of the dataset, but the cell is compared with it. So it is drawn here, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def controls(view: View, title: str, starts: Sequence[Row], *figures: Heading) -
     """A table of AR's starts, one row per cell and condition, and what is said above and below; no starts: nothing.
 
     Args:
-        view: has the cells that the starts stand beside.
+        view: has the cells of which these starts are the controls.
         title: of the table.
         starts: rows of `visits`.
         figures: columns of what each start measured (`of_each`).
