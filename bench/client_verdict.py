@@ -64,7 +64,7 @@ def misses(ours: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def without_peers(asked: Sequence[str], found: Mapping[str, Loads]) -> list[str]:
-    """A table without anybody to compare with is no good news, though nobody in it is ahead."""
+    """A table without a peer to compare with is no good news, though no client in it is ahead."""
     wanted = {*asked} - {*OWN}
     return ["no peer was measured"] if wanted and not wanted & {*found} else []
 
@@ -72,7 +72,7 @@ def without_peers(asked: Sequence[str], found: Mapping[str, Loads]) -> list[str]
 def behind(found: dict[str, Loads]) -> list[str]:
     """Columns in which ours is more than `WITHIN` behind the best peer, of those that both have.
 
-    The bare loop and httpx as it comes are no peers: nobody measures with them.
+    The bare loop and httpx as it comes are no peers, because they aren't measuring tools.
     """
     late = []
     for column in COLUMNS:
@@ -93,7 +93,7 @@ def _figure(load: str, name: str) -> Callable[[Loads], float | None]:
 
 
 def _off(load: str, name: str) -> Callable[[Loads], float | None]:
-    """How far what was reported is from the truth of that client's own run."""
+    """How far the reported figures are from the truth of that client's own run."""
 
     def of_loads(of: Loads) -> float | None:
         reported, truth = (of.get(load, {}).get(f"{name}_{end}") for end in ("ms", "truth_ms"))

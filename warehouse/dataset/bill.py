@@ -1,14 +1,17 @@
 """What rented machines cost, and what the seconds were spent on: one bill line per placement and per attempt.
 
 A placement is billed at the price of its offer, from the machine's launch to its end, both as the cloud reports them.
-Only AWS reports both, but not the end of a machine that it takes back. Otherwise the bill runs from the request until
-our flow knew that the machine was down: a little more than is charged. Where the end was not seen, the bill runs until
-the last sign of the machine, plus the time that its own timers give it (`PlacementEnd.estimated`).
+Only AWS reports both, except the end of a machine that it takes back. Where the cloud doesn't report, the bill runs
+from the request until our flow knew that the machine was down: a little more than is charged. Where the end was not
+seen, the bill runs until the last sign of the machine, plus the time that its own timers give it
+(`PlacementEnd.estimated`).
+
 `no_capacity` and `refused` cost nothing, because nothing was rented. Neither does a spot machine that its cloud takes
 back so soon that it doesn't charge for it (`FREE_IF_INTERRUPTED_WITHIN_S`): its seconds are listed, at zero dollars.
 
 The seconds are split by the moments that the flow wrote down (asked, submitted, down) and by what the attempt's node
-runner said about its own time. They sum to what is billed; where two machines' clocks disagree, the billed total wins.
+runner reported about its own time. They sum to what is billed. Where two machines' clocks disagree, the billed total
+wins.
 """
 
 from __future__ import annotations

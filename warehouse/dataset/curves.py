@@ -9,10 +9,11 @@ measured gets no recommendation.
 Which K are out after one visit of each: so much slower in every condition that another start can't change it.
 
 After one visit nothing in the run says how much starts differ, so what they may differ by is allowed for. A K is kept
-where anything is in doubt. That is a row that isn't ok or has no interval, or a condition that was not measured. It is
-also a single condition in which the K may yet be within noise of the fastest. Some cells are no measure for the others,
-however fast they are: those whose text differs from AR's, and those that ran on another machine. The same goes for
-other serving arguments, which an AR cell may have. So the rule can waste a visit, and never a winner.
+where anything is in doubt. It may have a row that isn't ok or has no interval, or a condition that was not measured. Or
+there may be a single condition in which it may yet be within noise of the fastest.
+
+Some cells are no yardstick for the others, however fast they are. Their text differs from AR's, or they ran on another
+machine or, as an AR cell may, under other serving arguments. So the rule can waste a visit, and never a winner.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def curves_of(run_id: str, planned: Sequence[PlannedCell]) -> list[Curve]:
 
 
 def shapes_of(rows: Iterable[Row]) -> list[Shape]:
-    """What was measured of a curve's cells: each is a curve of its own, and never helps another one.
+    """What was measured of a curve's cells: each is a curve of its own, and never adds to another one.
 
     Prefill is none, though it has a rate: nothing is drafted in it, and K changes nothing about it.
     """
@@ -282,7 +283,7 @@ def _refusal(points: Points, rows: Sequence[Row], excluded: Mapping[int, str]) -
 
 
 def _lacking(points: Points, k: int, rows: Sequence[Row]) -> str:
-    """What is missing of one K: its rate, planned engine starts of it or of the AR it brought, parity; empty: nothing.
+    """What is missing for one K: its rate, planned engine starts of it or of its own AR, parity; empty: nothing.
 
     Parity is asked for where it was planned: the fastest K may be one that accepts what it shouldn't.
     """

@@ -1,9 +1,9 @@
 """Rows of `k_curves` and `recommendations`, made once all speeds of a run are settled.
 
-Theory beside measurement: what the acceptance that was measured is worth at the cost of a step that was measured.
+Theory next to measurement: what the acceptance that was measured is worth at the cost of a step that was measured.
 
 Every step is taken in units of a step of AR on its own machine, so that a curve whose cells ran on several machines is
-one line. The line is fitted per curve and condition: verifying K tokens and drafting them is dearer in a batch.
+one line. The line is fitted per curve and condition: verifying K tokens and drafting them costs more in a batch.
 
 Theory is of K tokens at every step. N-gram and suffix draft at some steps, dynamic K fewer tokens: of those there are
 measured steps, and no theory.

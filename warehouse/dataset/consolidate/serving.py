@@ -20,7 +20,7 @@ from warehouse.dataset.consolidate.rows import Judged, Row, judged, provenance
 from warehouse.ledger.verdicts import Reason
 
 OF_THE_MACHINE = ("--host", "--port", "--download-dir", "--uds", "--per-request-spec-decode-metrics")
-"""Arguments that say where an engine listens or caches, or what it tells of its work, not how it answers."""
+"""Arguments that say where an engine listens or caches, or what it reports of its work, not how it answers."""
 
 VERSIONS = ("engine_version", "model_revision", "draft_revision")
 """Columns of provenance that, with the command line, decide what answers. The card's name isn't one of them. Machines
@@ -86,7 +86,7 @@ def speed_differences(one: Row, other: Row, same_model: bool) -> list[str]:
 def timed_differently(places: Sequence[Row]) -> str | None:
     """By which clients these rows of provenance were timed, if by several: a speed is what its client says of it.
 
-    Of before clients had a version, the column is null: that is a client of its own.
+    In rows from before clients had a version, the column is null, which counts as a separate client.
     """
     versions = sorted({place.get("client_version") or 0 for place in places})
     if len(versions) < 2:

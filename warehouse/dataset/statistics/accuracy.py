@@ -32,7 +32,7 @@ from warehouse.dataset.statistics.quantiles import interval, resampled_means_of_
 from warehouse.ledger.formulas.beta import student_quantile, student_tail
 
 MARGIN = 0.05
-"""Accuracy that may be lost and still be called "no worse": five points, stated beside every claim."""
+"""Accuracy that may be lost and still be called "no worse": five points, stated with every claim."""
 
 PARITY_PROMPTS = 12
 """Fewest prompts whose equal outputs are worth a claim; mtp-diffusion-h100 (docs/sources.md) used twelve."""

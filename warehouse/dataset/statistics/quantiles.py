@@ -102,8 +102,8 @@ def fewest_for(percent: float) -> int:
 def certified(values: Sequence[float], percent: float, independent: int | None = None) -> float | None:
     """A percentile, interpolated linearly between neighbours; None: there are too few values to bound it.
 
-    `independent`: how many values tell something of their own, where that is fewer: a prompt that was asked twice takes
-    about the same time twice.
+    `independent`: how many values are independent, where that is fewer. A prompt that was asked twice takes about the
+    same time twice.
     """
     if min(len(values), len(values) if independent is None else independent) < fewest_for(percent):
         return None

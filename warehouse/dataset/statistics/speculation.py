@@ -142,8 +142,8 @@ class StepCost(NamedTuple):
 def expected_tokens(accepted_by_position: Sequence[float]) -> float:
     """Tokens per verification step, from the shares accepted at draft positions 1..K: 1 + their sum.
 
-    Position i is accepted only with all before it, so the number accepted is the sum of K indicators, whatever they
-    have to do with each other.
+    Position i is accepted only with all before it, so the number accepted is the sum of K indicators, however they
+    depend on each other.
     """
     return 1 + fsum(accepted_by_position)
 
@@ -151,8 +151,8 @@ def expected_tokens(accepted_by_position: Sequence[float]) -> float:
 def acceptance_rate(accepted_by_position: Sequence[float]) -> float | None:
     """The one rate alpha that fits best if every draft token had the same chance: accepted over judged.
 
-    Judged are the accepted ones and, in each step that wasn't accepted whole, the one that was refused; those behind
-    it were never looked at. That is the maximum likelihood estimate of a geometric law cut off at K.
+    The accepted tokens were judged and, in each step that wasn't accepted whole, the one that was refused. Those behind
+    it were never judged. That is the maximum likelihood estimate of a geometric law cut off at K.
 
     Returns:
         0 to 1; None where nothing was drafted.
@@ -174,7 +174,7 @@ def geometric_tokens(rate: float, k: int) -> float:
 def step_ms(measured: Decoding) -> float:
     """Time of one decoding step of one request, in ms.
 
-    By Little's law a request takes concurrency x tokens / rate; less the prefill, that is spread over its steps, of
+    By Little's law a request takes concurrency x tokens / rate. Less the prefill, that is spread over its steps, of
     which the prefill is one. Where length or prefill are not known, prefill stays in, spread over the steps.
     """
     slot_ms = 1000 * measured.concurrency / measured.tok_s

@@ -77,11 +77,10 @@ FEWEST_FOR_DRIFT = 3
 """Differences within arms from which a drift is fitted; it costs one, and two must be left for the starts."""
 
 FEWEST_REPEATS, MOST_REPEATS = 3, 30
-"""Bounds of `best_repeats`: below, a visit's scatter is not known; above, a machine does not hold still."""
+"""Bounds of `best_repeats`: below, a visit's scatter is not known; above, a machine does not stay steady."""
 
 _MORE_OFF, _MOST_OFF = 0.03, 0.3
-"""Share of the repeats' part that is taken off the mean square of visits in addition: per degree of freedom, and at
-most.
+"""Share of the repeats' part that is taken off the mean square of visits in addition, per degree of freedom; its cap.
 
 Floored at 0, a difference that is 0 on average is positive on average. Taking more off keeps intervals of starts that
 do not differ from covering more than 97 %. With few degrees there is little to spare. Where starts scatter half as much
@@ -210,8 +209,8 @@ def within_of(arm: Arm, repeats: Repeats) -> Within:
 
 
 FEWEST_FOR_PLACEBO_DRIFT = 2
-"""Differences within arms from which a placebo's drift is fitted: its two visits lie furthest apart, and a drift that
-is left in would be its alarm."""
+"""Differences within arms from which a placebo's drift is fitted: its two visits are furthest apart, and a drift that
+is left in would set off its alarm."""
 
 FEWEST_FOR_SATTERTHWAITE = 3
 """Degrees of freedom of the starts from which a ratio's interval may have more than they have."""

@@ -120,7 +120,7 @@ def _spec(step: CommittedStep) -> EvalStep:
 
 
 def _score_rows(arm: Arm, raw: Raw) -> list[Result]:
-    """The row that counts, then the diagnostics: one per reader of letters, and what the framework said itself."""
+    """The row that counts, then the diagnostics: one per reader of letters, and what the framework itself reported."""
     step, verdict = arm.step, arm.judged
     counts = next(iter(raw.rows(step, EVAL_SAMPLES, counted)), None)
     if counts is None:

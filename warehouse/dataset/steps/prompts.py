@@ -98,7 +98,7 @@ def _asked(
 
 
 def _told(result: Result, asked: Sequence[Row]) -> Result:
-    """The row with what its answers tell. A wrong program is a result: the row stays ok, and says what was wrong."""
+    """The row with what its answers show. A wrong program is a result: the row stays ok, and says what was wrong."""
     run = [each for each in asked if each["program"] in RUN]
     not_run = [each for each in asked if each["program"] == "not_run"]
     bad = [each for each in (*run, *not_run) if each["program"] != "correct"]

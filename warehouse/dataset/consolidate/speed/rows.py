@@ -50,7 +50,7 @@ from warehouse.ledger.verdicts import Reason
 
 
 def counted_acceptance(step: CommittedStep, raw: Raw) -> Row:
-    """Counts and ratios over all of the step's attempts that ended; empty: nothing is drafted, or nobody counted."""
+    """Counts and ratios over all of the step's attempts that ended; empty: nothing is drafted, or counted."""
     cell = step.planned.cell
     counted = raw.rows(step, ENGINE_COUNTED) if cell.technique.drafts else []
     if not counted:
@@ -146,7 +146,7 @@ def _cell_rows(visits: Sequence[Visited], machine: Machine, raw: Raw) -> list[Re
 
 
 def _of_one_engine(verdict: Judged, visits: Sequence[Visited]) -> Judged:
-    """Guard: visits whose machine nobody recorded may be of several, and those of one figure must be served alike."""
+    """Guard: visits without a recorded machine may be of several, and those of one figure must be served alike."""
     if visits[0].machine is None and len(visits) > 1:
         sentence = f"{len(visits)} visits, and nobody recorded on which machine"
         verdict = verdict.worsened("suspect", Reason.MIXED_MACHINES, sentence)
@@ -291,7 +291,7 @@ def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens
 
 
 def _answer_tokens(windows: Rows) -> float | None:
-    """As asked for, or the mean of answers that end by themselves; None: nobody counted those."""
+    """As asked for, or the mean of answers that end by themselves; None: those were not counted."""
     if windows[0]["mode"] != NATURAL:
         return float(windows[0]["output_tokens"] or 0)
     tokens, requests = total(windows, "completion_tokens"), total(windows, "requests")

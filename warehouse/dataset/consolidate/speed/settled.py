@@ -1,4 +1,4 @@
-"""The last word on speeds: intervals, speedups and pairs, once all starts of a run are known.
+"""The final figures of speed: intervals, speedups and pairs, once all starts of a run are known.
 
 How much starts differ is estimated over all cells of a run, and a machine's drift over all its starts. So no comparison
 group can settle its own rows.
@@ -52,7 +52,7 @@ class Known(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """Rows of the tables with their last word, and what they were settled by."""
+    """Rows of the tables with their final figures, and what they were settled by."""
 
     results: list[Row]
     pairs: list[Row]
@@ -199,7 +199,7 @@ _FAMILY = ("run_id", "step", "condition", "mode")
 def among_others(pairs: Sequence[Row]) -> list[Row]:
     """The pairs with their conclusion, their p values corrected for all cells of the run under the same condition.
 
-    Of twenty techniques that gain nothing one would read as faster by its interval alone: Holm withdraws such a claim.
+    By its interval alone, one of twenty techniques that gain nothing would read as faster. Holm withdraws such a claim.
     A row that isn't ok claims nothing, so it is none of so many and has no corrected p.
     """
     families: dict[tuple[str | None, ...], list[Row]] = {}
