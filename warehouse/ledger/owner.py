@@ -37,7 +37,7 @@ def lives_here(owner: str) -> bool | None:
 
 def _where() -> str:
     """Host, machine, boot and pid namespace; empty where one that tells processes apart can't be read."""
-    # systemd asks that a machine's id be shown to nobody
+    # systemd asks that a machine's id be kept secret
     machine = sha256(_read("/etc/machine-id").encode()).hexdigest()[:8]
     boot = _read("/proc/sys/kernel/random/boot_id").replace("-", "")
     return f"{socket.gethostname()}/{machine}/{boot}/{_pid_namespace()}"

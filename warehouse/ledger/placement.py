@@ -163,7 +163,7 @@ class Placements:
             number += 1
 
     def up(self, number: int, at: str, rented_at_s: float | None = None) -> None:
-        """Record that the node runner was submitted, and when the cloud began to bill; the first record stands."""
+        """Record that the node runner was submitted, and when the cloud began to bill; the first record counts."""
         rented_at = None if rented_at_s is None else iso_of(rented_at_s)
         self.store.put_new(self._key(number, ".up"), PlacementUp(at=at, rented_at=rented_at).model_dump_json().encode())
 
@@ -178,7 +178,7 @@ class Placements:
         return self.store.put_new(self._key(number, ".end"), redacted(end.model_dump_json(indent=1)).encode())
 
     def _numbers(self) -> list[int]:
-        """Of all placements, oldest first; a cell that tries dry zones in vain has hundreds."""
+        """Of all placements, oldest first; a cell that tries zones without capacity in vain has hundreds."""
         return numbers(self.store.list(f"{self.root}/placements"), partial(self._key, word=""))
 
     def _story(self, number: int) -> PlacementStory:

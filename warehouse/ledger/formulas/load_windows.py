@@ -143,10 +143,10 @@ def _window(condition: str, repeat: int, attempt: int, rows: Sequence[Row]) -> R
 
 
 WIDTH = 0.02
-"""By how much a bucket is wider than its neighbour: a promise, since stored rows are read by it for ever."""
+"""By how much a bucket is wider than its neighbour. It must never change, since stored rows are read by it."""
 
 LEAST_MS = 0.001
-"""Stands for any shorter time: chunks that were read at once have no gap between them."""
+"""Replaces any shorter time: chunks that were read at once have no gap between them."""
 
 
 def counted_gaps(gaps: Iterable[tuple[float, int]]) -> list[int]:

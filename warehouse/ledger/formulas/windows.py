@@ -26,7 +26,7 @@ def rate_of(windows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def steps_of(window: Mapping[str, Any], first_drafts: bool = False) -> int | None:
-    """Decoding steps behind a window's tokens, each request's prefill among them; None: nobody counted them.
+    """Decoding steps behind a window's tokens, each request's prefill among them; None: they were not counted.
 
     A step commits one token and those accepted, so steps = completion - accepted. That is too few where vLLM also
     counts what was accepted behind an answer's last token (0.32.0; issue #56101). There are at least as many steps as

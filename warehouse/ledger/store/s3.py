@@ -167,7 +167,7 @@ class S3Store:
                 return False
             return True
 
-        # an earlier try of ours may have landed and not been answered: then what is there is what we bring
+        # an earlier try of ours may have arrived without an answer: then the stored object is the one that we write
         return self._asked("write", key, create) or self.get(key) == data
 
     def put(self, key: str, data: bytes) -> None:
