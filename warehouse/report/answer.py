@@ -47,7 +47,7 @@ class Answer(NamedTuple):
     verdict: str
     evidence: str
     is_open: bool = False
-    """Whether the data can't say: such a one stands behind those that they can, the first of which is the headline."""
+    """Whether the data can't say. Such an answer comes after the others, the first of which is the headline."""
 
 
 def answers(view: View) -> list[Answer]:
@@ -168,7 +168,7 @@ def _flagged(rows: list[Row]) -> list[str]:
 
 
 def _withheld(view: View, rows: list[Row]) -> list[str]:
-    """A sentence about rows of other runs than the answer's, whose starts or whose AR carry no claim."""
+    """A sentence about rows of other runs than the answer's, whose starts or whose AR support no claim."""
     found = [
         f"{technique_label(row)} ({why} in run {row['run_id']})" for row in rows if (why := why_withheld(view, row))
     ]

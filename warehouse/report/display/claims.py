@@ -1,4 +1,4 @@
-"""What the rows on the page support: is a cell faster, is it lossless, beside which control is its parity read?
+"""What the rows on the page support: is a cell faster, is it lossless, with which control is its parity compared?
 
 And what keeps its accuracy from being vouched for: evaluations that weren't compared with AR, needles that it lost.
 """
@@ -19,7 +19,7 @@ AR_OF = ("run_id", "precision", "engine", "gpu")
 
 
 class Doubt(NamedTuple):
-    """One evaluation of a cell that doesn't speak for it."""
+    """One evaluation of a cell that doesn't support its accuracy."""
 
     step: str
     verdict: Verdict | None
@@ -155,7 +155,7 @@ def _p(pair: Row) -> float:
 
 
 def control_of(view: View, parity: Row) -> Row | None:
-    """The AR cell's parity row (second pass against first), beside which a parity row is read; None: there is none."""
+    """The AR cell's parity row (second pass against first), with which a parity row is compared; None: it has none."""
     return next((row for row in view.of(step="parity") if is_ar_of(row, parity)), None)
 
 

@@ -1,8 +1,8 @@
 """What every plot is drawn with: the frame, linear scales with round ticks, axes, and the colours of techniques.
 
 Plots are SVG written by hand: they scale, print, follow the colour scheme and need no library. Drawing units are about
-CSS pixels at phone width. Every plot has a title and a description for screen readers, and every figure in it is also
-in a table beside it.
+CSS pixels at phone width. Every plot has a title and a description for screen readers. Every figure in it is also in a
+table next to it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 Row = Mapping[str, Any]
 
 NOTHING = "\N{EN DASH}"
-"""Stands for a figure that doesn't exist, which isn't zero."""
+"""Shown for a figure that doesn't exist, which isn't zero."""
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 """Between a factor and what it multiplies."""
@@ -72,7 +72,7 @@ REPLAY = "replayed:"
 """How an `acceptance_source` begins that was not measured; its source follows."""
 
 REPLAY_NUMBER = "replay_number"
-"""Of the page's rows, beside their own columns: which of the page's sources it was, from 1."""
+"""Of the page's rows, in addition to their own columns: which of the page's sources it was, from 1."""
 
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 

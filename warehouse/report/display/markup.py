@@ -67,7 +67,7 @@ FEWEST_BARS = 2
 
 
 def apart(rows: Sequence[Row], ratios: str) -> str:
-    """A word for a drawing whose bars are not of one machine in one run, and what there is to compare instead."""
+    """A note for a drawing whose bars are not of one machine in one run, and what there is to compare instead."""
     places = several(rows)
     return f" Of {places}: compare {ratios}, not bars." if places else ""
 

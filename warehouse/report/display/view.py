@@ -134,15 +134,15 @@ class View:
         return self._pairs_by_cell.get((row["run_id"], row["cell_key"], kind), [])
 
     def latencies(self, row: Row) -> Row | None:
-        """The row of `load` beside a row of a prompt suite; None: there is none."""
+        """The row of `load` that belongs to a row of a prompt suite; None: there is none."""
         return self._load_by_condition.get((row["run_id"], row["cell_key"], row["condition"]))
 
     @cached_property
     def rates(self) -> list[Row]:
         """Rows with a headline rate, whatever their verdict.
 
-        Where nothing else was timed on a bench, its headline are the rates of a prompt suite under load. Without them
-        it is the rates of named workloads, then those of generation at a depth. Those of single categories never are.
+        Where nothing else was timed on a bench, the rates of a prompt suite under load are its headline. Without these,
+        the rates of named workloads are, then those of generation at a depth. Rates of single categories never are.
         """
         rated = [row for row in self.rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
         whole = [row for row in rated if row["step"] != LOAD_STEP or category_of(row["condition"]) is None]
@@ -174,7 +174,7 @@ class View:
 
 
 def _rank(row: Row) -> int:
-    """Which steps' rates stand for a bench before which others: 0 those of load shapes, then those told apart."""
+    """Order in which steps' rates represent a bench: 0 those of load shapes, then those with sections of their own."""
     return 1 + APART.index(row["step"]) if row["step"] in APART else 0
 
 
@@ -238,9 +238,9 @@ def measured_in(point: Row) -> str:
 
 
 def headline_shape(rows: list[Row]) -> LoadShape | None:
-    """The load that stands for a bench: fewest requests at a time, then the shortest context.
+    """The load that represents a bench: fewest requests at a time, then the shortest context.
 
-    None: nothing was timed, or several workloads were, of which none stands for the others.
+    None: nothing was timed, or several workloads were, of which none represents the others.
     """
     known = [row for row in rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
     workloads = {workload_of(row["condition"]) for row in known if row["step"] == PROMPTS_STEP}
