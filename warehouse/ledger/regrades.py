@@ -1,4 +1,4 @@
-"""Later gradings of committed steps: what a commit says of answers, repeated from the same tape by better readers.
+"""Later gradings of committed steps: what a commit says of answers, judged again from the same tape by better readers.
 
     runs/<run_id>/cells/<cell_key>/steps/<step>/regrades/<n>/<table>-<id>.parquet
     runs/<run_id>/cells/<cell_key>/steps/<step>/regrades/<n>.json       written last; the highest n counts

@@ -5,8 +5,8 @@ Matias, "Fast Inference from Transformers via Speculative Decoding" (ICML 2023, 
 theorem 3.8. Their gamma is K here, and their alpha the acceptance rate. Their cost coefficient c (a draft token over a
 step of the target) is assumed nowhere: it is estimated from measured steps.
 
-The K to take is the smallest that is as fast as the fastest, as far as its measurement can tell. The model for this is
-vLLM's own tuner (`vllm bench sweep tune_speculative_k`, vllm/benchmarks/sweep/tune_speculative_k.py, of after 0.32). It
+The K to take is the smallest that is as fast as the fastest, as far as its measurement can tell. The rule follows
+vLLM's own tuner (`vllm bench sweep tune_speculative_k`, vllm/benchmarks/sweep/tune_speculative_k.py, after 0.32). It
 raises on failed or too few runs (3), and where the median absolute deviation (MAD) exceeds 10 % of the median. It takes
 the smallest K whose conservative objective (median less 1.4826 MAD) is within 1 % of the best. It extrapolates to no
 load that it didn't see. Here noise is the 95 % interval of a ratio over engine starts of one machine, instead of the

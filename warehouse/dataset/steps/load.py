@@ -116,8 +116,8 @@ def _with_told(result: Result, cell: Cell, told: Told) -> Result:
     """The row with the length of its answers, what engine and cards reported meanwhile, and how its schedule went.
 
     Null where it can't be known, or nothing drafts. Bandwidth is left out: it needs the steps of the same seconds as
-    the rate. An overloaded schedule is a fact, and no fault, of the row. It says that its repeats were
-    not judged where the node could not (`tasks.steps.load`).
+    the rate. An overloaded schedule is a fact, and no fault, of the row. The row says that its repeats
+    were not judged where the node could not (`tasks.steps.load`).
     """
     condition, drafts = result.columns["condition"], cell.technique.drafts
     asked, alone = told.asked(condition), _alone(condition, told.windows)

@@ -136,7 +136,7 @@ def lossless(view: View, row: Row) -> bool:
     """Whether a cell's parity, its control and its paired accuracy together support the word, in every evaluation.
 
     One evaluation that was rejected or could not be compared is enough to deny it. So is one that rambles: a score as
-    good as AR's, reached with more answers cut off. Needles are too few to compare, but the cell may not find fewer of
+    good as AR's, reached with more answers cut off. Needles are too few to compare, but the cell must not find fewer of
     them than AR.
     """
     parity = next(iter(view.of(run_id=row["run_id"], cell_key=row["cell_key"], step="parity")), None)
