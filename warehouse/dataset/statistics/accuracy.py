@@ -13,7 +13,7 @@ d_i to a verdict, and the data decide which:
 
   Without a correction the second way errs too often where a few items are wholly lost. Samples that happen to miss them
   show neither the loss nor its spread. In 8 % of simulated evaluations of 198 items, instead of 5 %, a loss as large as
-  the margin was taken for none. So every bound is computed as if one more item had been asked that wholly contradicts it.
+  the margin was called none. So every bound is computed as if one more item had been asked that wholly contradicts it.
   Its d is -1 for the lower bound and 1 for the upper one. That keeps the error below 5 % from 50 items on, and costs
   1 / n of the margin. As Tango's interval does, it leaves room for a difference where no item differs.
 
