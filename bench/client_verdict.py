@@ -9,11 +9,15 @@ OWN = ("ours", "floor", "httpx")
 """Clients that bench/client_loops.py runs."""
 
 TARGETS = {"cpu_ms": 0.2, "latency_ms": 135.0, "ttft_ms": 75.0, "tok_s_error": 0.01, "start_s": 1.5, "memory_mb": 60.0}
-"""Most that ours may show: CPU per request at any concurrency, reported latency where the truth is 100, reported TTFT
-where it is 51, error of tokens per second, process start to first request, memory at 256 in flight."""
+"""Most that ours may show.
+
+`cpu_ms`: CPU per request at any concurrency. `latency_ms`: reported latency where the truth is 100. `ttft_ms`: reported
+TTFT where the truth is 51. `tok_s_error`: error of tokens per second. `start_s`: process start to first request.
+`memory_mb`: memory at 256 requests in flight."""
 
 DELIVERED = 0.95
-"""Least share of the asked streams in flight; those of 100 ms spend much of their round on the way, whoever sends."""
+"""Least share of the requested streams that is in flight. Streams of 100 ms spend much of their round on the way,
+whichever client sends."""
 
 WITHIN = 0.05
 """Share of the best peer's figure by which ours may be behind it."""
@@ -60,7 +64,7 @@ def misses(ours: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def without_peers(asked: Sequence[str], found: Mapping[str, Loads]) -> list[str]:
-    """A table without anybody to compare with is no good news, though nobody in it is ahead."""
+    """A table without a peer to compare with is no good news, though no client in it is ahead."""
     wanted = {*asked} - {*OWN}
     return ["no peer was measured"] if wanted and not wanted & {*found} else []
 
@@ -68,7 +72,7 @@ def without_peers(asked: Sequence[str], found: Mapping[str, Loads]) -> list[str]
 def behind(found: dict[str, Loads]) -> list[str]:
     """Columns in which ours is more than `WITHIN` behind the best peer, of those that both have.
 
-    The bare loop and httpx as it comes are no peers: nobody measures with them.
+    The bare loop and httpx as it comes are no peers, because they aren't measuring tools.
     """
     late = []
     for column in COLUMNS:
@@ -89,7 +93,7 @@ def _figure(load: str, name: str) -> Callable[[Loads], float | None]:
 
 
 def _off(load: str, name: str) -> Callable[[Loads], float | None]:
-    """How far what was reported is from the truth of that client's own run."""
+    """How far the reported figures are from the truth of that client's own run."""
 
     def of_loads(of: Loads) -> float | None:
         reported, truth = (of.get(load, {}).get(f"{name}_{end}") for end in ("ms", "truth_ms"))

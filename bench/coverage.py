@@ -6,13 +6,13 @@ One row per design, cells, repeats and scatter. Each run has three conditions, a
 0.5 % per start, but for rows that say "none".
 
 "covers": the share of the 95 % intervals of all ratios that contain the true one. It must be 93 to 97 %, or at least
-93 % with fewer than four cells. "any false": a family is the cells of a run under one condition. Of families of
-identical arms, the share with any claim: an interval that excludes 1, and p below 5 % after Holm. At most 5 %.
+93 % with fewer than four cells. "any false": the share of families of identical arms with any claim, at most 5 %.
+A family is the cells of a run under one condition. A claim is an interval that excludes 1, and p below 5 % after Holm.
 
 The second table has the lowest and highest coverage of each design, and its highest share of false families. The third
-has the A/A check (AR's last start over its first): the share of runs in which it alarms, after Holm over the three
-conditions. At most 5 %. Fewer than four cells have no such bound: no drift can be fitted there, and an alarm withholds
-claims.
+has the A/A check (AR's last start over its first): the share of runs in which it alarms, at most 5 %. Holm's method is
+applied over the three conditions. Fewer than four cells have no such bound: no drift can be fitted there, and an alarm
+withholds claims.
 
 Exit code 1: a bound is missed by more than 2.6 standard errors, which chance does once in 200. The last line is one
 JSON document.
@@ -143,7 +143,7 @@ def layout(design: Design, cells: int) -> Layout:
 
 
 def simulate(row: Row, runs: int) -> list[Seen]:
-    """Some runs of one setting, from a seed of its own."""
+    """Some runs of one setting, with their own seed."""
     random = Random(f"{SEED} {row}")
     plan = layout(row.design, row.cells)
     return [one_run(row, plan, random) for _ in range(runs)]

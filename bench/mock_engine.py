@@ -4,10 +4,10 @@
 
 prints its address and serves until its stdin ends. One process, one epoll loop, nothing but the standard library: 256
 streams of 50 chunks a second take it a third of a core, so a client shows its own limits, not this server's. A request
-that isn't streamed is answered LATENCY_MS after its last byte came; a streamed one has its first token after TTFT_MS
-and one more each TOKEN_MS. `GET /truth` has, of each chat request since the last `GET /reset`, by this machine's
-monotonic clock: when its last byte came, when its first and its last token were sent, and its tokens; besides, its
-processor seconds. `GET /book` is a text to cut prompts from.
+that isn't streamed is answered LATENCY_MS after its last byte came. A streamed one has its first token after TTFT_MS
+and one more each TOKEN_MS. `GET /truth` lists each chat request since the last `GET /reset`: when its last byte came,
+when its first and its last token were sent, and its tokens. Times are by this machine's monotonic clock. It also has
+this server's processor seconds. `GET /book` is a text to cut prompts from.
 """
 
 from __future__ import annotations

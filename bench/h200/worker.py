@@ -1,7 +1,7 @@
 """Measures the cells of the runs that were packed, one after another, until the time is over; `work.sh` starts it.
 
-A cell whose bracket would be cut by the end is not begun: its controls must share its machine. At the end the cell in
-hand is asked to stop; what it finished is kept, and the next lease goes on behind it.
+A cell whose bracket would be cut by the end is not begun: its controls must share its machine. At the end the current
+cell is asked to stop. What it finished is kept, and the next lease continues from there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STOP_S = 60.0
 def cells_left(store: Store, runs: list[str], words: list[str]) -> Iterator[tuple[str, PlannedCell, int]]:
     """Runs, their cells in order and how many engine starts each still needs; without those that need none.
 
-    Runs for another card than this one are for another lease: what is lent is known when it is there.
+    Runs for another card than this one are for another lease: which card is lent is known only when it is there.
     """
     card = gpu.name_here()
     for run_id, planned in chosen(store, runs, words):
@@ -74,7 +74,7 @@ def record(leases: Leases, before: Lease | None, code: int, log: list[str]) -> N
         leases: of the cell.
         before: the newest one before the runner was started; still the newest: it fell before it was granted its own.
         code: the runner's exit code.
-        log: what it said.
+        log: its output.
     """
     lease = leases.current()
     if lease is None or lease == before:

@@ -1,5 +1,8 @@
 """WHAT it means: consolidation, statistics, verdicts, claims, snapshots. Never on a node.
 
-- build: all rows of the dataset, in one pass; consolidate: what all kinds of steps share; steps: the rows of each
-- tables: the product tables; snapshot: one immutable build of them, and its files
+- build: all rows of the dataset, in one pass
+- consolidate: what all kinds of steps share
+- steps: the rows of each kind of step
+- tables: the product tables
+- snapshot: one immutable build of the tables, and its files
 """

@@ -1,14 +1,17 @@
 """What rented machines cost, and what the seconds were spent on: one bill line per placement and per attempt.
 
-A placement is billed at the price of its offer, from the moment the cloud says that its machine was launched until the
-moment it says that the machine ended. Where a cloud doesn't say (all but AWS; AWS too, for the end of a machine that it
-takes back), the bill runs from asking until our flow knew that it was down: a little more than is charged. Where nobody
-saw the end, it runs until the last that was heard plus what the machine's timers give it (`PlacementEnd.estimated`).
+A placement is billed at the price of its offer, from the machine's launch to its end, both as the cloud reports them.
+Only AWS reports both, except the end of a machine that it takes back. Where the cloud doesn't report, the bill runs
+from the request until our flow knew that the machine was down: a little more than is charged. Where the end was not
+seen, the bill runs until the last sign of the machine, plus the time that its own timers give it
+(`PlacementEnd.estimated`).
+
 `no_capacity` and `refused` cost nothing, because nothing was rented. Neither does a spot machine that its cloud takes
 back so soon that it doesn't charge for it (`FREE_IF_INTERRUPTED_WITHIN_S`): its seconds are listed, at zero dollars.
 
 The seconds are split by the moments that the flow wrote down (asked, submitted, down) and by what the attempt's node
-runner said about its own time. They sum to what is billed; where two machines' clocks disagree, the billed total wins.
+runner reported about its own time. They sum to what is billed. Where two machines' clocks disagree, the billed total
+wins.
 """
 
 from __future__ import annotations
@@ -35,9 +38,13 @@ RUNNER_PHASES = ("load", "smoke", "measure", "lost")
 class Phases(NamedTuple):
     """Billed seconds by what they were spent on.
 
-    provision: rented, no runner submitted yet; setup: submitted, but no runner has the cell yet; load: the engine
-    starts; smoke: the smoke step; measure: all other steps, as far as their work was kept; idle: everything else until
-    it was down; lost: measured, but not kept.
+    provision: rented, no runner submitted yet.
+    setup: submitted, but no runner has the cell yet.
+    load: the engine starts.
+    smoke: the smoke step.
+    measure: all other steps, as far as their work was kept.
+    idle: everything else until it was down.
+    lost: measured, but not kept.
     """
 
     provision: float = 0.0
@@ -90,8 +97,8 @@ class BillLine(NamedTuple):
 def bill(stories: Sequence[PlacementStory], attempts: Sequence[Attempt], now_s: float | None = None) -> list[BillLine]:
     """The bill of one cell, in the order in which things began.
 
-    Open placements are billed until `now_s`; None leaves them out, so that the bill of what is over is the same
-    whenever it is made.
+    Open placements are billed until `now_s`. With None they are omitted, so that the bill of finished placements is the
+    same whenever it is made.
 
     Returns:
         A line per placement that was rented and per attempt that was not placed.

@@ -78,8 +78,8 @@ ORDERS = {
 }  # fmt: skip
 """Order of each table's rows.
 
-Run and cell come last, so that equal rows of several runs stand together; starts of one machine stand in the order in
-which they were made, and a whole suite before its categories."""
+Run and cell come last, so that equal rows of several runs are next to each other. Starts of one machine are in the
+order in which they were made. A whole suite comes before its categories."""
 
 
 class Consolidated(NamedTuple):

@@ -1,17 +1,19 @@
 """Curves over K: cells of a run that differ in nothing but how many tokens they draft, and which K to take.
 
-A curve has points under each condition: its rows, and the starts that each K may be held against another by.
+A curve has points under each condition: its rows, and the starts by which one K may be compared with another.
 
-The rule of a recommendation is in `statistics/speculation.py`: refuse incomplete data, then take the smallest K within
-noise of the fastest, with AR among them as a draft of no token. A load or a category that wasn't measured gets none.
+The rule of a recommendation is in `statistics/speculation.py`. It refuses incomplete data, then takes the smallest K
+within noise of the fastest. AR is among the candidates, as a draft of no token. A load or a category that wasn't
+measured gets no recommendation.
 
 Which K are out after one visit of each: so much slower in every condition that another start can't change it.
 
 After one visit nothing in the run says how much starts differ, so what they may differ by is allowed for. A K is kept
-where anything is in doubt: a row that isn't ok or has no interval, a condition that was not measured, a single
-condition in which it may yet be within noise of the fastest. What writes another text than AR is no measure for the
-others, however fast it is, and neither is what ran on another machine or, as an AR cell may be, under other serving
-arguments. So the rule can waste a visit, and never a winner.
+where anything is in doubt. It may have a row that isn't ok or has no interval, or a condition that was not measured. Or
+there may be a single condition in which it may yet be within noise of the fastest.
+
+Some cells are no yardstick for the others, however fast they are. Their text differs from AR's, or they ran on another
+machine or, as an AR cell may, under other serving arguments. So the rule can waste a visit, and never a winner.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ def curves_of(run_id: str, planned: Sequence[PlannedCell]) -> list[Curve]:
 
 
 def shapes_of(rows: Iterable[Row]) -> list[Shape]:
-    """What was measured of a curve's cells: each is a curve of its own, and never helps another one.
+    """What was measured of a curve's cells: each is a curve of its own, and never adds to another one.
 
     Prefill is none, though it has a rate: nothing is drafted in it, and K changes nothing about it.
     """
@@ -281,7 +283,7 @@ def _refusal(points: Points, rows: Sequence[Row], excluded: Mapping[int, str]) -
 
 
 def _lacking(points: Points, k: int, rows: Sequence[Row]) -> str:
-    """What is missing of one K: its rate, planned engine starts of it or of the AR it brought, parity; empty: nothing.
+    """What is missing for one K: its rate, planned engine starts of it or of its own AR, parity; empty: nothing.
 
     Parity is asked for where it was planned: the fastest K may be one that accepts what it shouldn't.
     """

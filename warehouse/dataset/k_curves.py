@@ -1,9 +1,9 @@
 """Rows of `k_curves` and `recommendations`, made once all speeds of a run are settled.
 
-Theory beside measurement: what the acceptance that was measured is worth at the cost of a step that was measured.
+Theory next to measurement: what the acceptance that was measured is worth at the cost of a step that was measured.
 
 Every step is taken in units of a step of AR on its own machine, so that a curve whose cells ran on several machines is
-one line. The line is fitted per curve and condition: verifying K tokens and drafting them is dearer in a batch.
+one line. The line is fitted per curve and condition: verifying K tokens and drafting them costs more in a batch.
 
 Theory is of K tokens at every step. N-gram and suffix draft at some steps, dynamic K fewer tokens: of those there are
 measured steps, and no theory.
@@ -45,7 +45,8 @@ from warehouse.dataset.statistics.speculation import (
 )
 
 ROUNDING = 0.02
-"""Share of steps, or of tokens, that may lack in what was drafted, besides one step of each request: its prefill."""
+"""Share of steps, or of tokens, for which a draft may be missing. In addition it may be missing for one step of each
+request, its prefill."""
 
 
 class Step(NamedTuple):
@@ -65,7 +66,7 @@ Prefills = Mapping[str, float]
 
 
 def steps_of(points: Points, rows: Sequence[Row], load: Sequence[Row]) -> dict[int, Step]:
-    """The steps of every K that is ok and stands beside AR; 0 is AR itself.
+    """The steps of every K that is ok and has an AR to compare with; 0 is AR itself.
 
     Prefill is taken out of all of them or of none: where AR or one K lacks it, a line would show that as a cost.
     There are none where Little's law doesn't hold: on a schedule, and where a workload's seconds have ramp and tail.
@@ -97,8 +98,9 @@ def always_drafting(points: Points, load: Sequence[Row]) -> frozenset[int]:
     """The K that drafted K tokens at every step behind a prefill, so that theory is of them.
 
     Decoding steps are known by what they accepted: tokens per step less 1, as acceptance length is of steps that
-    drafted. So nothing is known of a K of which nothing was accepted. What was accepted behind the ends of answers is
-    counted, too, and looks like further steps: a whole draft's at the most, so K + 1 tokens at what a draft brings.
+    drafted. So nothing is known of a K of which nothing was accepted. Tokens accepted behind the end of an answer are
+    counted, too, and look like further steps. Per answer they are at most a whole draft's, so K + 1 tokens; divided by
+    the tokens that a draft brings, these are steps.
     """
     answers = _answers(points, load)
     found = set()

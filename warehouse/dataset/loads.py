@@ -18,41 +18,41 @@ from warehouse.ledger.formulas.load_windows import percentile_ms
 from warehouse.ledger.verdicts import Reason
 
 FILLED_SHARE = 0.25
-"""Share of a schedule in which an engine fills. What is in flight afterwards stays as it is, if the engine follows: it
-takes as long as the longest answer does."""
+"""Share of a schedule in which an engine fills. The number in flight stays the same afterwards, if the engine keeps
+up. Filling takes as long as the longest answer does."""
 
 GROWN_SHARE = 0.1
-"""Share of what arrived since then that must have been left over: an engine that answers nine of ten follows, or all
-but follows, and so short a schedule doesn't tell which."""
+"""Share of what arrived since then that must have been left over. An engine that answers nine of ten requests keeps up,
+or almost does, and so short a schedule doesn't show which."""
 
 GROWN_DEVIATIONS = 3.0
-"""And more than chance leaves over, in standard deviations. What is in flight of independent arrivals is Poisson, with
-a variance of its mean L (M/G/inf: Cox and Miller, "The Theory of Stochastic Processes", 1965), so the difference
-between two moments has 2 L."""
+"""And more than chance leaves over, in standard deviations. With independent arrivals the number in flight is
+Poisson, so its variance is its mean L (M/G/inf: Cox and Miller, "The Theory of Stochastic Processes", 1965). The
+difference between two moments has a variance of 2 L."""
 
 
 ENDS_SHARE = 0.05
-"""Share of the ends on either side that is no part of the rate: one long answer at the end would set it. What lies
-between is as many as arrived in as long a time where the engine follows, and its capacity where it doesn't."""
+"""Share of the ends on either side that is no part of the rate: one long answer at the end would set it. In
+between, as many end as arrive in as long a time if the engine keeps up; if it doesn't, the rate is its capacity."""
 
 SWIFTER = 0.25
 """Quantile of the first ones' seconds per token: where a queue grows at once, most of them have waited already."""
 
 
 class Followed(NamedTuple):
-    """One schedule on one machine; what is in flight is told from `FILLED_SHARE` of it to its last request."""
+    """One schedule on one machine; requests in flight are counted from `FILLED_SHARE` of it to its last request."""
 
     offered_s: float
     """Requests per second that were asked for."""
     arrived_s: float | None
-    """Requests per second that were due, between the first and the last `ENDS_SHARE` of them: chance makes it another
-    rate than the one asked for, and what was answered is of this one. None: all were due at once."""
+    """Requests per second that were due, between the first and the last `ENDS_SHARE` of them. By chance this rate
+    differs from the one asked for, and `answered_s` is to be compared with this one. None: all were due at once."""
     answered_s: float | None
     """Requests per second that ended, between the first and the last `ENDS_SHARE` of all ends; None: it was filling."""
     in_flight: float
     """Mean number of requests in flight."""
     before: int
-    """In flight at its begin."""
+    """In flight at its beginning."""
     after: int
     """In flight at its end."""
     arrived: int
@@ -60,7 +60,7 @@ class Followed(NamedTuple):
 
     @property
     def is_overloaded(self) -> bool | None:
-        """Whether more and more were in flight; None: the engine was still filling, and nobody can tell."""
+        """Whether more and more were in flight; None: the engine was still filling, so it can't be known."""
         if self.answered_s is None:
             return None
         grown = self.after - self.before
@@ -155,7 +155,7 @@ def load_row(
 
 
 def with_verdicts(load: Sequence[Row], results: Sequence[Row]) -> list[Row]:
-    """Rows of `load` with the last word on those of `results_consolidated`, in which all of a run have a say."""
+    """Rows of `load` with the final verdict on those of `results_consolidated`, which depends on all rows of a run."""
     said = {tuple(row.get(name) for name in _BESIDE): row for row in results}
     beside = [said[tuple(row[name] for name in _BESIDE)] for row in load]
     return [
@@ -229,7 +229,7 @@ def _latency_ms(request: Row, name: str) -> float | None:
 def _requests_s(row: Row, category: str | None, steady: Sequence[Row], schedules: Sequence[Followed]) -> float | None:
     """Requests answered per second: by Little's law concurrency over a slot's mean time; on a schedule all that ended.
 
-    None: nobody can tell it, as of a category's part in a schedule.
+    None: it can't be known, as for a category's part in a schedule.
     """
     if schedules:
         return _mean_known([each.answered_s for each in schedules]) if category is None else None

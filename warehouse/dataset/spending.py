@@ -1,8 +1,9 @@
 """What a run, or the calendar month, has cost so far, read from the placements of a store.
 
-Machines that are still up are counted until now, and those that nobody works with any more until they had idled out
-(`warehouse.ledger.claims`). Asking is cheap enough for every look at a cluster: a cell is read when its placements'
-records have changed, which one listing shows, and between two listings the clock carries the open ones on.
+Machines that are still up are counted until now, and those that no process works with any more until they had idled out
+(`warehouse.ledger.claims`). Asking is cheap enough for every look at a cluster. A cell is read only when its
+placements' records have changed, which one listing shows. Between two listings the cost of open placements grows with
+the clock.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ ANY_TIME = (float("-inf"), float("inf"))
 class Spent(NamedTuple):
     """Dollars by cell key.
 
-    `up`: clusters whose end nobody has recorded. `unpriced`: clusters rented at an unknown price; they count as 0.
+    `up`: clusters whose end has not been recorded. `unpriced`: clusters rented at an unknown price; they count as 0.
     """
 
     by_cell: Mapping[str, float]
@@ -102,7 +103,7 @@ class Spending:
         return self._look.keys(max_age_s)
 
     def _is_due(self, cell: _Cell, until_s: float) -> bool:
-        """Whether an open placement of the cell is billed by then only if somebody still works with it."""
+        """Whether an open placement of the cell is billed by then only if a runner or flow still works with it."""
         return any(
             story.end is None and self._until_s.get((*cell, story.asked.number), 0.0) <= until_s
             for story in self._stories[cell]

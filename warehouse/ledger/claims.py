@@ -1,16 +1,16 @@
-"""Which flow manages a cell's clusters: claims, taken as leases are, and the heartbeats of whoever holds them.
+"""Which flow manages a cell's clusters: claims, taken as leases are, and the heartbeats of the flows that hold them.
 
-    cells/<cell_key>/flows/<epoch>.json    created only if absent; the highest epoch manages the cell
-    cells/<cell_key>/flow.json             a flow has let go of the cell (earlier versions: its heartbeat, too)
-    flows/<pulse>.json                     a flow's heartbeat, for all the cells that it claimed by this name
+    cells/<cell_key>/flows/<epoch>.json    Created only if absent. The highest epoch manages the cell.
+    cells/<cell_key>/flow.json             A flow has released the cell. (Earlier versions: its heartbeat, too.)
+    flows/<pulse>.json                     A flow's heartbeat, for all the cells that it claimed by this name.
 
 Two flows that begin at the same moment create the same epoch, and one of them learns so from the write itself.
 
-A machine that nobody saw end ended at the last that was heard of it or of its flow, plus its idle time.
-Runner and flow are what keeps a machine up: without a runner it removes itself after its idle time (the task's
-`autostop`), without a flow after the time that its own timer gives it (`cloud.unattended_h`), and a flow that lives
-closes its records. So a placement that nobody closed cost no more than until then, however late somebody looks; billing
-it until then keeps a weekend of nobody's from eating a budget.
+A machine whose end was not seen counts as ended at the last sign of it or of its flow, plus its idle time.
+Runner and flow keep a machine up. Without a runner it removes itself after its idle time (the task's `autostop`).
+Without a flow it does so after the time that its own timer gives it (`cloud.unattended_h`). A flow that lives closes
+its records. So a placement whose record was never closed cost nothing beyond that moment, however late the record is
+read. Billing it only until then keeps an unattended weekend from using up a budget.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ FLOW_DEADLINE_S = 120.0
 class FlowClaim(Record):
     """The right to manage a cell's clusters (`owner`: `owner.owner_name`). `epoch` counts flows, from 1.
 
-    `heard_at`: the last word of the flow before it; None: there was none. `pulse` names the heartbeat that speaks for
-    the cell from then on.
+    `heard_at`: when the flow before it gave its last sign; None: there was none. `pulse` names the heartbeat that
+    counts for the cell from then on.
     """
 
     cell_key: str
@@ -64,7 +64,7 @@ class FlowPulse(Record):
 
 
 class Span(NamedTuple):
-    """A time in which a flow managed a cell, ISO 8601: from its claim (None: it took none) to its last word."""
+    """A time in which a flow managed a cell, ISO 8601: from its claim (None: it took none) to its last sign."""
 
     began_at: str | None
     heard_at: str
@@ -80,7 +80,7 @@ class ManagedElsewhere(StoreError):
 
 
 class _Word(NamedTuple):
-    """The newest that was heard of a manager, and the keys of which the youngest's age is its silence."""
+    """The latest sign of a manager, and the keys of which the youngest's age is its silence."""
 
     epoch: int
     owner: str
@@ -122,7 +122,7 @@ class Claims:
         return self._take((last.epoch if last else 0) + 1, owner, last.at if last else None, pulse)
 
     def renew(self, claim: FlowClaim, heard_at: str) -> FlowClaim:
-        """Take the cell again for a flow that was not heard of since then: another one may have come meanwhile.
+        """Take the cell again for a flow that gave no sign since then: another one may have come meanwhile.
 
         Raises:
             ManagedElsewhere: one has.
@@ -146,22 +146,22 @@ class Claims:
         return claim
 
     def release(self, claim: FlowClaim) -> None:
-        """Record that the claim's flow has let go of the cell."""
+        """Record that the claim's flow has released the cell."""
         said = FlowHeartbeat(owner=claim.owner, at=self.clock.now_iso(), released=True, epoch=claim.epoch)
         self.store.put(f"{self.root}/flow.json", said.model_dump_json().encode())
 
     def manager(self) -> str | None:
-        """The flow that manages the cell: heard from in time, not released, not known to be dead. None: nobody."""
+        """The flow that manages the cell: heard from in time, not released, not known to be dead. None: no flow."""
         last = self._last_word()
         return last.owner if last is not None and self._holds(last) else None
 
     def is_managed_by(self, owner: str) -> bool:
-        """Whether this process (`owner_name`) was the last to take the cell, and has not let go of it."""
+        """Whether this process (`owner_name`) was the last to take the cell, and has not released it."""
         last = self._last_word()
         return last is not None and last.owner == owner and not last.released
 
     def age_s(self) -> float | None:
-        """Seconds since its manager was heard of, by the store's clock; None: it never had one, or was let go of.
+        """Seconds since its manager was heard of, by the store's clock; None: it never had one, or was released.
 
         The time in which the store was away is among them (see `Store.silence_s`).
         """
@@ -191,7 +191,7 @@ class Claims:
         return min((each for each in ages_s if each is not None), default=None)
 
     def _last_word(self) -> _Word | None:
-        """The newest claim, with its flow's heartbeat, or its release; None: nobody ever managed the cell."""
+        """The newest claim, with its flow's heartbeat, or its release; None: no flow ever managed the cell."""
         keys = self.store.list(f"{self.root}/flows")
         data = self.store.get(f"{self.root}/flow.json")
         said = None if data is None else FlowHeartbeat.model_validate_json(data)
@@ -224,7 +224,7 @@ IDLE_S = 10.0 * MINUTE_S
 def estimated_end_s(ledger: Ledger, story: PlacementStory, next_asked_at: str | None = None) -> float:
     """When the machine of a placement without an end was gone at the latest, seconds since 1970.
 
-    The future while somebody works with it.
+    The future while a runner or flow works with it.
 
     The cell's next machine, asked for at `next_asked_at`, has the same name.
     """
@@ -237,7 +237,7 @@ def estimated_end_s(ledger: Ledger, story: PlacementStory, next_asked_at: str | 
 def end_after(
     story: PlacementStory, runner: Iterable[str], flows: Iterable[Span], next_asked_at: str | None = None
 ) -> float:
-    """The same, from what was heard of the cell's runners (ISO 8601) and flows."""
+    """The same, from the last signs of the cell's runners (ISO 8601) and flows."""
     asked = story.asked
     asked_s = moment_s(asked.asked_at)
     idle_s = IDLE_S if asked.idle_s is None else asked.idle_s

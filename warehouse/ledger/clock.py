@@ -27,9 +27,9 @@ def iso_of(epoch_s: float) -> str:
 class Clock:
     """This machine's clock. A flow has one that can be stopped; the simulated night of `bench/`, one that jumps.
 
-    It is set by the wall clock once, when the process begins, and goes on with the time since boot. So moments of one
-    process lie on one steady line: a wall clock that is set back by an hour meanwhile makes nothing cost less than
-    nothing, and changes no visit's place in its machine's order.
+    It is set by the wall clock once, when the process begins, and goes on with the time since boot. So the moments of
+    one process never go backwards. If the wall clock is set back by an hour meanwhile, no cost becomes negative, and no
+    visit changes its place in its machine's order.
     """
 
     def now_s(self) -> float:

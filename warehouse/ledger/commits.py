@@ -70,7 +70,7 @@ class Commit(Record):
     judged_ok: int | None = None
     """Conditions that the guards judged, and how many of them are ok; None: committed before they were counted."""
     replaced: tuple[Part, ...] = Field(default=(), exclude=True)
-    """Never stored: parts whose rows a regrade stands for. Their seconds were spent all the same."""
+    """Never stored: parts whose rows a regrade replaces. Their seconds were spent all the same."""
 
     @property
     def is_usable(self) -> bool:
@@ -129,7 +129,7 @@ class Ledger:
             self.store.put_new(key, planned.model_dump_json(indent=1).encode())
 
     def write_prompts(self, name: str, data: bytes) -> None:
-        """Keep what the run's prompts are made of, once: what is there already stands, whatever it is."""
+        """Keep what the run's prompts are made of, once: what is there already stays, whatever it is."""
         self.store.put_new(f"{self.root}/prompts/{name}", data)
 
     def prompts(self, name: str) -> bytes | None:

@@ -1,10 +1,10 @@
 """Who measures a cell now: leases, heartbeats and the rows that attempts leave behind.
 
-    cells/<cell_key>/leases/<epoch>.json      created only if absent; the highest epoch owns the cell, and is
-                                              the number of the attempt
-    cells/<cell_key>/heartbeat.json           written by the owner; silence past the deadline frees the cell
-    cells/<cell_key>/attempts/<epoch>.json    how the attempt went; a lease whose attempt is closed is free
-    cells/<cell_key>/stop/<epoch>.json        somebody asks this attempt to stop; its runner sees it at its next beat
+    cells/<cell_key>/leases/<epoch>.json      Created only if absent. The highest epoch owns the cell, and is the
+                                              number of the attempt.
+    cells/<cell_key>/heartbeat.json           Written by the owner. Silence past the deadline frees the cell.
+    cells/<cell_key>/attempts/<epoch>.json    How the attempt went. A lease whose attempt is closed is free.
+    cells/<cell_key>/stop/<epoch>.json        A request to stop this attempt. Its runner sees it at its next beat.
 
 Ages are read from the store's own clock, so that two machines never compare theirs.
 """
@@ -75,7 +75,7 @@ class Attempt(Record):
 
 
 class LeaseHeld(StoreError):
-    """Somebody else is measuring this cell and was heard from within the deadline."""
+    """Another runner is measuring this cell and has given a sign of life within the deadline."""
 
     exit_code = Ended.LEASE_HELD.exit_code
 
@@ -100,7 +100,7 @@ class Leases:
         """Become the owner of the cell; the attempt of an owner that fell silent is closed as lost.
 
         Raises:
-            LeaseHeld: a live owner has it, or somebody else was faster.
+            LeaseHeld: a live owner has it, or another runner was faster.
         """
         last = self.current()
         if last is not None and not self.is_free(last):
@@ -126,7 +126,7 @@ class Leases:
         return age_s is None or age_s > self.deadline_s
 
     def still_mine(self, lease: Lease) -> bool:
-        """Whether nobody has taken the cell over."""
+        """Whether no other runner has taken the cell over."""
         return self.store.get(self._key(lease.epoch + 1, "leases")) is None
 
     def ask_to_stop(self, lease: Lease, why: str) -> None:
@@ -134,13 +134,13 @@ class Leases:
         self.store.put(self._key(lease.epoch, "stop"), why.encode())
 
     def stop_asked(self, lease: Lease) -> str | None:
-        """Why the lease's runner should stop; None: nobody asked."""
+        """Why the lease's runner should stop; None: no request to stop was made."""
         why = self.store.get(self._key(lease.epoch, "stop"))
         return None if why is None else why.decode()
 
     def silence_s(self, lease: Lease) -> float | None:
         """Seconds since the runner's heartbeat, else its lease, by the store's clock; None: the store has neither."""
-        # of a superseded runner one beat may come late: it costs seconds, and reading whose each is, a request a look
+        # one beat of a superseded runner may come late: that costs seconds, reading whose each is a request per look
         keys = (f"{self.root}/heartbeat.json", self._key(lease.epoch, "leases"))
         silences_s = (self.store.silence_s(key) for key in keys)
         return min((silence_s for silence_s in silences_s if silence_s is not None), default=None)
@@ -155,7 +155,7 @@ class Leases:
         return None if data is None else Heartbeat.model_validate_json(data)
 
     def close(self, attempt: Attempt) -> bool:
-        """Record how an attempt went; the first record stands. False: it was closed before."""
+        """Record how an attempt went; the first record counts. False: it was closed before."""
         if attempt.wall_s is None and attempt.started_at is not None:
             wall_s = max(_counted_s(attempt), seconds_between(attempt.started_at, attempt.ended_at))
             cost_usd = usd_of(attempt.price_usd_h, wall_s)

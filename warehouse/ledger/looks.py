@@ -1,8 +1,8 @@
 """Looking at the cells of a run again and again: how often, and one listing for all threads of a flow that ask.
 
-Every few seconds while things happen, seldom once a cell measures in peace. Who asks twice costs one request: a listing
-of the run has a page of a thousand keys for every few cells; a listing of one cell is one page. Whichever is cheaper
-for the cells that are due is made, once, however many ask meanwhile.
+Cells are looked at every few seconds while things happen, and seldom once a cell measures undisturbed. Threads that ask
+at the same time share one request. A listing of the run has a page of a thousand keys for every few cells. A listing of
+one cell is one page. Whichever is cheaper for the cells that are due is made, once, however many threads ask meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from warehouse.ledger.store import Store
 from warehouse.ledger.store.protocol import Seen
 
 LONGEST_S = 30.0
-"""Longest pause between two looks at a rented node. What a look is shown is at most as old as the pause before it, so
+"""Longest pause between two looks at a rented node. What a look shows is at most as old as the pause before it, so
 whatever happens is seen within 60 s."""
 
 SHARE_OF_AGE = 0.05
@@ -56,7 +56,7 @@ class Bodies:
 
 
 UNSHOWN = "/parts"
-"""Part of the keys that are left out: there are hundreds a cell, and nobody who looks asks for them."""
+"""Part of the keys that are left out: there are hundreds per cell, and no look asks for them."""
 
 Shown = Callable[[str], Mapping[str, Seen]]
 """Given the folder of a cell, what was seen below it."""
@@ -97,7 +97,7 @@ class View:
         yield from (shown[key] for key in sorted(shown) if key.startswith(f"{prefix}/"))
 
     def silence_s(self, key: str) -> float | None:
-        """Seconds of silence when the look was made: what has happened since, nobody has seen."""
+        """Seconds of silence when the look was made: what has happened since is not known."""
         if not self._is_shown(key):
             return self._store.silence_s(key)
         seen = self._shown(cell_root_of(key)).get(key)
@@ -126,7 +126,7 @@ class RunLook(NamedTuple):
 
 
 class SharedLook:
-    """The looks of one flow at one run. Only for looking: whoever decides something asks the store itself."""
+    """The looks of one flow at one run. Only for looking: code that decides something asks the store itself."""
 
     def __init__(self, ledger: Ledger) -> None:
         """Nothing is listed yet."""
@@ -182,7 +182,7 @@ class SharedLook:
         return self._flights[scope], True
 
     def leave(self, cell_root: str) -> None:
-        """Nobody looks at this cell any more."""
+        """This cell is not looked at any more."""
         with self._guard:
             self._wanted_s.pop(cell_root, None)
             self._looks.pop(cell_root, None)

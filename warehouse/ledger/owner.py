@@ -22,10 +22,10 @@ def owner_name() -> str:
 
 
 def lives_here(owner: str) -> bool | None:
-    """Whether the owning process still runs; None: from here nobody can tell.
+    """Whether the owning process still runs; None: that can't be told from here.
 
-    Nobody can tell of another machine (one of this name, with another boot, may be its copy or another container of
-    its image), of another pid namespace, and where what tells them apart can't be read.
+    It can't be told of another machine or another pid namespace, nor where the data that tell them apart can't be read.
+    A machine of this name, with another boot, may be its copy or another container of its image.
     """
     named = NAMED.fullmatch(owner)
     if named is None or named["where"] != _where():
@@ -37,7 +37,7 @@ def lives_here(owner: str) -> bool | None:
 
 def _where() -> str:
     """Host, machine, boot and pid namespace; empty where one that tells processes apart can't be read."""
-    # systemd asks that a machine's id be shown to nobody
+    # systemd asks that a machine's id be kept secret
     machine = sha256(_read("/etc/machine-id").encode()).hexdigest()[:8]
     boot = _read("/proc/sys/kernel/random/boot_id").replace("-", "")
     return f"{socket.gethostname()}/{machine}/{boot}/{_pid_namespace()}"

@@ -82,8 +82,9 @@ def facts_of(data: bytes, key: str) -> dict[str, str]:
 def _opened(data: bytes, key: str) -> Any:
     """A file that is read by this thread alone.
 
-    Arrow's own threads let go of Python's bytes when they please: in a process that ends meanwhile they wait for its
-    interpreter, and abort it behind its last line (apache/arrow issue 34314). One `sweep regrade` of twelve did.
+    Arrow's own threads release Python's bytes at any time. In a process that ends meanwhile they wait for its
+    interpreter, and abort the process after its last line (apache/arrow issue 34314). One `sweep regrade` of twelve
+    ended so.
     """
     try:
         return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)

@@ -1,9 +1,9 @@
 """What was rented for a cell, when, at what price, and how it ended: for the bill, and to remember failed places.
 
-.../cells/<cell_key>/placements/<n>.json        asked for; written before anything is rented, so that later
-                                                processes know what may be running
-.../cells/<cell_key>/placements/<n>.up.json     the node runner was submitted
-.../cells/<cell_key>/placements/<n>.end.json    down again; create-only, the first record stands
+.../cells/<cell_key>/placements/<n>.json        Asked for. Written before anything is rented, so that later
+                                                processes know what may be running.
+.../cells/<cell_key>/placements/<n>.up.json     The node runner was submitted.
+.../cells/<cell_key>/placements/<n>.end.json    Down again. Create-only: the first record counts.
 
 Which flow manages them is in `warehouse.ledger.claims`.
 """
@@ -85,9 +85,9 @@ class PlacementEnd(Record):
     """The cluster is down. `outcome` is one of the words that records use (`EndingRow.recorded`).
 
     `attempt`: epoch of the lease it belongs to; None: nothing was rented, or another runner has the cell.
-    `machine_launched_at`, `machine_ended_at` and `interrupted` are what the cloud says (`MachineEnd`); `at` is when we
-    learned of it, or, if that is `estimated`, until when it was up at the latest (`warehouse.ledger.claims`): nobody
-    saw it end.
+    `machine_launched_at`, `machine_ended_at` and `interrupted` are what the cloud says (`MachineEnd`). `at` is when we
+    learned of it. If `estimated`, the end was not seen: `at` is until when the machine was up at the latest
+    (`warehouse.ledger.claims`).
     """
 
     at: str
@@ -163,7 +163,7 @@ class Placements:
             number += 1
 
     def up(self, number: int, at: str, rented_at_s: float | None = None) -> None:
-        """Record that the node runner was submitted, and when the cloud began to bill; the first record stands."""
+        """Record that the node runner was submitted, and when the cloud began to bill; the first record counts."""
         rented_at = None if rented_at_s is None else iso_of(rented_at_s)
         self.store.put_new(self._key(number, ".up"), PlacementUp(at=at, rented_at=rented_at).model_dump_json().encode())
 
@@ -178,7 +178,7 @@ class Placements:
         return self.store.put_new(self._key(number, ".end"), redacted(end.model_dump_json(indent=1)).encode())
 
     def _numbers(self) -> list[int]:
-        """Of all placements, oldest first; a cell that tries dry zones in vain has hundreds."""
+        """Of all placements, oldest first; a cell that tries zones without capacity in vain has hundreds."""
         return numbers(self.store.list(f"{self.root}/placements"), partial(self._key, word=""))
 
     def _story(self, number: int) -> PlacementStory:

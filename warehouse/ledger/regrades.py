@@ -1,4 +1,4 @@
-"""Later gradings of committed steps: what a commit says of answers, said again from the same tape by better readers.
+"""Later gradings of committed steps: what a commit says of answers, judged again from the same tape by better readers.
 
     runs/<run_id>/cells/<cell_key>/steps/<step>/regrades/<n>/<table>-<id>.parquet
     runs/<run_id>/cells/<cell_key>/steps/<step>/regrades/<n>.json       written last; the highest n counts
@@ -94,7 +94,7 @@ def write_regrade(
     It was made from the regrade `after`; 0: from the commit itself.
 
     Raises:
-        StoreError: somebody else wrote the next regrade meanwhile.
+        StoreError: another process wrote the next regrade meanwhile.
     """
     number, root = after + 1, f"{ledger.step_root(cell_key, step)}/regrades"
     parts = []

@@ -61,7 +61,7 @@ COUNTED_PROMPT = Column(
     "its prompt as the engine counts it before any clock starts; null: the engine has no /tokenize",
     "tokens",
 )
-"""Beside what usage says that was read, where a step has prompts of somebody else's length."""
+"""In addition to the prompt tokens that usage reports, where a step's prompts have lengths that aren't chosen here."""
 
 CARD_COLUMNS = (
     Column("energy_j", "f64", "of all cards of the engine, from before the first request to behind the last", "J"),
@@ -76,7 +76,7 @@ CARD_COLUMNS = (
            "usual), hw_slowdown, sync_boost, sw_thermal_slowdown, hw_thermal_slowdown, hw_power_brake; empty: nothing; "
            "null: the driver doesn't say"),
 )  # fmt: skip
-"""What the cards told over a timed window, looked at every tenth of a second; null where there is no card to ask."""
+"""What the cards reported over a timed window, read every tenth of a second; null where there is no card to ask."""
 
 MEMORY_COLUMNS = (
     Column("weights_bytes", "i64", "weights of target and draft, of one card, as the engine says", "B"),
@@ -90,7 +90,7 @@ MEMORY_COLUMNS = (
     Column("host_peak_bytes", "i64", "sum of the largest resident sets of the engine's processes since its start, "
            "pages that they share counted in each: memory of the host, never of a card", "B"),
 )  # fmt: skip
-"""What an engine takes; null: nobody says it, or it is less than the log's hundredth of a GiB."""
+"""What an engine takes; null: it isn't reported, or it is less than the log's hundredth of a GiB."""
 
 VERDICTS = Table(
     "verdicts",
@@ -175,4 +175,4 @@ FIRST_CHUNK = Column(
     "technique to technique; null: not streamed",
     "tokens",
 )
-"""Beside every time to first token."""
+"""It accompanies every time to first token."""

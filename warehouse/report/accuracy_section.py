@@ -1,6 +1,6 @@
 """The page's section about accuracy: each technique against AR, question by question, whatever framework asked.
 
-Beside it is what other readers would have published of the same answers: the traps that graders fall into.
+Next to it are the scores that other readers of the same answers would have published: the traps that graders fall into.
 """
 
 from __future__ import annotations

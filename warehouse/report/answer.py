@@ -47,7 +47,7 @@ class Answer(NamedTuple):
     verdict: str
     evidence: str
     is_open: bool = False
-    """Whether the data can't say: such a one stands behind those that they can, the first of which is the headline."""
+    """Whether the data can't say. Such an answer comes after the others, the first of which is the headline."""
 
 
 def answers(view: View) -> list[Answer]:
@@ -128,7 +128,7 @@ def _by_workload(about: str, rows: list[Row]) -> Answer:
 
 
 def _stay(view: View, about: str, drafted: list[Row], faster: list[Row], kept: list[Row], barred: list[str]) -> Answer:
-    """Nothing is recommended; what was faster but fails in accuracy, or is passed over, is told with the reason."""
+    """Nothing is recommended; what was faster but fails in accuracy, or is passed over, is named with the reason."""
     best = max(faster or drafted, key=lambda row: row["speedup"])
     evidence = [f"The best of {plural(len(drafted), 'other')} was {technique_label(best)} with {_gain(view, best)}."]
     if not faster:
@@ -168,7 +168,7 @@ def _flagged(rows: list[Row]) -> list[str]:
 
 
 def _withheld(view: View, rows: list[Row]) -> list[str]:
-    """A sentence about rows of other runs than the answer's, whose starts or whose AR carry no claim."""
+    """A sentence about rows of other runs than the answer's, whose starts or whose AR support no claim."""
     found = [
         f"{technique_label(row)} ({why} in run {row['run_id']})" for row in rows if (why := why_withheld(view, row))
     ]

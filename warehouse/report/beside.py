@@ -1,4 +1,4 @@
-"""What others published of the same cells, beside what was measured here."""
+"""Published figures of the same cells, next to what was measured here."""
 
 from __future__ import annotations
 

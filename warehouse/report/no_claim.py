@@ -1,7 +1,7 @@
 """Why the page states no speedup, and how far a recommendation reaches that it states.
 
-A missing speedup names what was missing, because that can be mended. A recommendation says whether its accuracy is
-carried, which K the rule takes, and under which other loads it was measured.
+A missing speedup names what was missing, because that can be mended. A recommendation says whether the data
+support its accuracy, which K the rule takes, and under which other loads it was measured.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def why_withheld(view: View, row: Row) -> str | None:
 
 
 def unclaimed(view: View, known: Sequence[Row]) -> tuple[str, str]:
-    """Verdict and evidence where speedups are known, and `why_withheld` has a word about every one of them."""
+    """Verdict and evidence where speedups are known, and `why_withheld` has a reason for every one of them."""
     best = max(known, key=lambda row: row["speedup"])
     seen, why = f"{_ran(best)[:-1]}, {figure(best['speedup'])} {TIMES} {ar_name(best)}", why_withheld(view, best)
     no_claim = f"No claim{_where(view, known)}"
@@ -131,7 +131,7 @@ def _ran(row: Row) -> str:
 
 
 def _baselines(view: View, here: Sequence[Row]) -> list[Row]:
-    """AR's rows of the condition: those among them, and of the model that one of them is held against."""
+    """AR's rows of the condition: those in `here`, and those of a model that a row of `here` is compared with."""
     shape = {(row["condition"], row["mode"]) for row in here}
     rates = [row for row in view.rates if row["technique"] == "ar" and (row["condition"], row["mode"]) in shape]
     return [row for row in rates if any(is_ar_of(row, each) for each in here)]
@@ -153,7 +153,7 @@ MOST_NAMED = 4
 
 
 def is_carried(view: View, row: Row) -> bool:
-    """Whether the data carry a cell's accuracy: it has evaluations, and each is ok, compared with AR's and no worse.
+    """Whether the data support a cell's accuracy: it has evaluations, and each is ok, compared with AR's and no worse.
 
     A speed alone says nothing of it, nor does a comparison that can't tell, nor one that finds fewer needles than AR.
     """
@@ -182,7 +182,7 @@ def by_rule(view: View, best: Row, usable: Sequence[Row]) -> Row:
 
 
 def which_k(view: View, row: Row) -> list[str]:
-    """What the rule said of the row's curve, where there was a choice, and why it isn't followed where it isn't."""
+    """What the rule said of the row's curve, where there was a choice, and, if it isn't followed, why."""
     points = _points(view, row)
     chosen = _recommendation(view, points)
     measured = {point["k"] for point in points if point["tok_s"] is not None}
@@ -241,7 +241,7 @@ def _under(view: View, loads: Sequence[Row], of_them: str) -> list[str]:
 
 
 def claimed_elsewhere(view: View, here: Sequence[Row]) -> list[str]:
-    """Where claims about the same model, precision and machine stand, under other conditions than these rows'."""
+    """Where claims about the same model, precision and machine are, under other conditions than these rows'."""
     first = here[0]
     others = [
         row

@@ -98,8 +98,8 @@ def start_seconds(view: View, run_id: str) -> float | None:
 def _starts_of(view: View, tried: Row) -> int:
     """Engine starts of a try, by what they left: visits, and what isn't timed, where that had a start of its own.
 
-    Beside a control that is the fourth start (`configs.visits.starts_of`); else it shares the cell's own, which an
-    earlier try may have done. Memory is read in the starts of the speeds, and leaves no visits.
+    With a control, that is the fourth start (`configs.visits.starts_of`). Otherwise it shares the cell's own start,
+    which an earlier try may have done. Memory is read in the starts of the speeds, and leaves no visits.
     """
     own = [visit for visit in view.visits if cell_of(visit) == cell_of(tried)]
     timed = {(visit["role"], visit["visit"]) for visit in own if visit["attempt"] == tried["attempt"]}
@@ -187,7 +187,7 @@ MOST_FACTOR = 100.0
 
 
 def _change(ratio: float | None, factor: str = "factor") -> str:
-    """A ratio above 1 as a share; from a doubling on as a factor, since nobody can read 6790.2%."""
+    """A ratio above 1 as a share; from a doubling on as a factor, since 6790.2% is hard to read."""
     if ratio is None or ratio < 2:
         return percent(None if ratio is None else ratio - 1)
     return f"{factor} {figure(ratio, 1)}" if ratio < MOST_FACTOR else f"{factor} {figure(MOST_FACTOR, 0)} or more"

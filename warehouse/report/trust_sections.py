@@ -130,7 +130,7 @@ def attempts_section(view: View) -> Markup:
 
 
 def _spent(view: View, attempts: Sequence[Row]) -> str:
-    """What all tries took: no sum of prices that nobody knows, and a word where cells have none on record."""
+    """What all tries took. Only known prices are summed, and a note says where cells have no try on record."""
     spent_s = fsum(row["rented_s"] or row["wall_s"] or 0.0 for row in attempts)
     priced = [row["cost_usd"] for row in attempts if row["cost_usd"] is not None]
     said = [plural(len(attempts), "attempt"), f"{figure(spent_s / 60, 1)} minutes of machines"]

@@ -1,4 +1,4 @@
-"""The section about K: rate or speedup over K as measured, theory beside it, and recommendations.
+"""The section about K: rate or speedup over K as measured, with theory for comparison, and recommendations.
 
 Theory is what is expected of the acceptance that was measured.
 """

@@ -25,7 +25,7 @@ from warehouse.ledger.tables import Table
 def bench_of(planned: PlannedCell) -> tuple[str, str, str, str]:
     """Model, precision, engine and kind of machine: what two cells of a run share that may be compared.
 
-    A model that is held against another one's AR stands on that one's bench.
+    A model that is compared with another model's AR belongs to that model's bench.
     """
     cell = planned.cell
     return cell.model.compared_as, cell.precision.name, cell.engine.name, planned.gpu.name
@@ -103,7 +103,7 @@ class CommittedStep(NamedTuple):
 class CellHistory(NamedTuple):
     """Closed attempts and placements of one cell of one run, oldest first.
 
-    `unmeasured`: names of the ledger of what no attempt has committed, but for controls that nobody needs.
+    `unmeasured`: names of the ledger of what no attempt has committed, except controls that aren't needed.
     """
 
     run_id: str
@@ -119,7 +119,7 @@ class Inventory(NamedTuple):
     steps: tuple[CommittedStep, ...]
     histories: tuple[CellHistory, ...]
     plans: Mapping[str, tuple[PlannedCell, ...]]
-    """Cells of each run, those that nobody has tried yet included."""
+    """Cells of each run, including those that have not been tried yet."""
 
 
 def take_inventory(store: Store, run_ids: Sequence[str]) -> Inventory:
@@ -161,7 +161,7 @@ def _cells(ledger: Ledger, plan: Sequence[PlannedCell]) -> list[tuple[str, list[
 
 
 def _cell(ledger: Ledger, cell_key: str, steps: Sequence[Graded]) -> tuple[list[CellHistory], list[CommittedStep]]:
-    """History and committed steps of one cell, as last graded; nothing of a cell that nobody has tried yet."""
+    """History and committed steps of one cell, as last graded; nothing of a cell that has not been tried yet."""
     attempts = tuple(Leases(ledger, cell_key).attempts())
     placements = tuple(Placements(ledger, cell_key).stories())
     if not steps and not attempts and not placements:

@@ -1,4 +1,4 @@
-"""Comparisons with the AR cell: what every pair carries, a cell's answers beside AR's, and the last word on accuracy.
+"""Comparisons with the AR cell: what every pair has, a cell's answers next to AR's, and the final verdict on accuracy.
 
 Two arms are comparable where they answered the same questions. That is checked on the prompts themselves: another
 order of the choices, another template or another shot makes another question of the same item.

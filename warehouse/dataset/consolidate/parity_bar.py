@@ -1,8 +1,8 @@
-"""Where greedy outputs part from AR's, and which cells break their own promise by it.
+"""Where greedy outputs differ from AR's, and which cells break their own promise by it.
 
-Verification accepts a drafted token only where the target would have written it, so a technique that is lossless may
-part from AR at near ties, which rounding decides, and nowhere else. One that does is broken, and the usual break (an
-fp8 kernel that accepts whatever was drafted) is the fastest of all: so none of its figures is `ok`, its speed least.
+Verification accepts a drafted token only where the target would have written it. So a lossless technique may differ
+from AR only at near ties, which rounding decides. One that differs elsewhere is broken. The usual defect (an fp8 kernel
+that accepts whatever was drafted) is the fastest of all. So none of its figures is `ok`, least of all its speed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NEAR_TIE_NATS = 0.251
 """Widest gap between the two best tokens that rounding alone can turn around.
 
 Logits leave the model in bf16, whose numbers between 16 and 32, where the best logits lie, are 0.125 apart. Another
-batch shape sums in another order and moves each of the two by a step; a gap of two steps is the widest they can close.
+batch shape sums in another order and moves each of the two by a step. A gap of two steps is the widest they can close.
 A thousandth more, because the gap is a difference of float32 logarithms.
 """
 
@@ -86,11 +86,11 @@ def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
 def gap_at(index: int, *outputs: Output) -> float | None:
     """How sure the model was at the token where outputs part: the widest gap that any of them saw there, in nats.
 
-    Up to that token all had the same text before them, so a tie is a tie in each. One witness that was sure means that
-    logits moved by more than rounding, however torn the other was. An output that ended before is no witness.
+    Up to that token all had the same text before them, so a tie is a tie in each. If the model was sure in one output,
+    logits moved by more than rounding, however close the tie in the other. An output that ended before says nothing.
 
     Returns:
-        None if a witness doesn't know.
+        None if the gap isn't known for an output that reaches this token.
     """
     seen = [one.gaps[index] for one in outputs if one.gaps is not None and index < len(one.gaps)]
     wanted = [one for one in outputs if index < len(one.token_ids)]
@@ -104,9 +104,12 @@ BENCH = ("run_id", "model", "precision", "engine", "gpu")
 """What a cell shares with the AR cell whose second pass is its control."""
 
 EARLY_TOKENS = 16
-"""Where no gap between the two best tokens was recorded: no output equals AR's, and one of them parts within so many
-tokens. Rounding also parts many outputs (the demo's draft model: 11 of 12, all at near ties), but leaves some equal or
-is late; what accepts wrong tokens is neither. Less than that is no finding, because nobody knows whether it was a tie.
+"""Where no gap between the two best tokens was recorded: no output equals AR's, and one of them differs within so many
+tokens.
+
+Rounding also makes many outputs differ (the demo's draft model: 11 of 12, all at near ties), but it leaves some equal
+or acts late. A cell that accepts wrong tokens does neither. Less than that is no finding, because it isn't known
+whether it was a tie.
 """
 
 

@@ -1,4 +1,4 @@
-"""What every consolidated row carries, whatever was measured: identity, verdict, cost, provenance.
+"""What every consolidated row has, whatever was measured: identity, verdict, cost, provenance.
 
 A row's verdict stays apart from its columns until all passes of the build have had their say; `Result.row` puts the two
 together. Seconds and dollars of a step are shared among its rows, so that any selection of rows may be summed.
@@ -97,20 +97,20 @@ class Pair(NamedTuple):
 
 
 Machine = str | None
-"""None: nobody recorded it."""
+"""None: it was not recorded."""
 
 ArmKey = tuple[str, str, str, Role, Machine]
 """Run, cell, step, role and machine: engine starts of one thing on one machine."""
 
 
 class Standing(NamedTuple):
-    """What a cell's speed is held against."""
+    """What a cell's speed is compared with."""
 
     arm: ArmKey
     baseline_arm: ArmKey | None
     """None for AR itself, and where `refusal` says why there is none."""
     refusal: str
-    """Reason and sentence, where there is nothing to be held against; else empty."""
+    """Reason and sentence, where there is nothing to compare with; else empty."""
 
 
 CellStep = tuple[str, str, str]
@@ -120,7 +120,7 @@ CellStep = tuple[str, str, str]
 class Made(NamedTuple):
     """What a step's file makes of its commits: rows of `results_consolidated`, `pairs`, `visits` and `load`.
 
-    `standings`: of the cells whose speed may be held against another's.
+    `standings`: of the cells whose speed may be compared with another cell's.
     """
 
     results: Sequence[Result]
@@ -202,8 +202,8 @@ def made_up(cell: Cell) -> str | None:
 def acceptance_source(cell: Cell) -> str | None:
     """Where its acceptance comes from: measured of real drafts, or `replayed:`; None: nothing is drafted.
 
-    vLLM's `rejection_sample_method: synthetic` accepts by dice, at rates that somebody published; a technique of a
-    user's own may ask for it, too.
+    vLLM's `rejection_sample_method: synthetic` accepts at random, at published rates. A technique of a user's own may
+    ask for it, too.
     """
     asked = cell.technique.speculative_config
     if cell.acceptance is not None:
@@ -260,7 +260,7 @@ def provenance(step: CommittedStep, raw: Raw) -> Row:
 
 
 def step_seconds(step: CommittedStep, raw: Raw) -> Spent:
-    """What a step of a cell took, of all attempts, in all its visits and those of its control."""
+    """What all attempts of a step of a cell took, in all its visits and those of its control."""
     return _sum(commit_seconds(each, raw) for each in _visits(step, raw))
 
 
@@ -292,7 +292,7 @@ def shared(spent: Spent, weights: Sequence[float]) -> list[Spent]:
 
 
 def window_seconds(windows: Iterable[Mapping[str, Any]]) -> float:
-    """Seconds of windows, the prefills beside them included: the weight of the row that they make."""
+    """Seconds of windows, including their prefills: the weight of the row that they make."""
     return fsum(window["wall_s"] + (window.get("prefill_s") or 0.0) for window in windows)
 
 

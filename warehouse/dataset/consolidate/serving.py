@@ -1,8 +1,8 @@
 """Whether speed and accuracy of a cell come from the same server, and in what two cells were served differently.
 
 A benchmark that times a fast server and grades a careful one has measured neither. Both steps record the command line
-of their engine; what is compared is that command line without what says nothing about the answers: ports, addresses,
-and the folders in which a machine happens to keep things.
+of their engine. The two command lines are compared without the arguments that say nothing about the answers: ports,
+addresses, and the folders in which a machine happens to keep things.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from warehouse.dataset.consolidate.rows import Judged, Row, judged, provenance
 from warehouse.ledger.verdicts import Reason
 
 OF_THE_MACHINE = ("--host", "--port", "--download-dir", "--uds", "--per-request-spec-decode-metrics")
-"""Arguments that say where an engine listens or caches, or what it tells of its work, not how it answers."""
+"""Arguments that say where an engine listens or caches, or what it reports of its work, not how it answers."""
 
 VERSIONS = ("engine_version", "model_revision", "draft_revision")
-"""Columns of provenance that decide what answers beside the command line. The card's name isn't one of them: machines
-of one kind differ in speed, and a speed is guarded elsewhere, but they compute the same answers up to rounding."""
+"""Columns of provenance that, with the command line, decide what answers. The card's name isn't one of them. Machines
+of one kind differ in speed, which is checked elsewhere, but they compute the same answers up to rounding."""
 
 OF_A_SPEED = ("engine_version", "gpu_driver")
-"""Columns of provenance that decide a speed whatever the technique, so a cell's and its AR's must agree; beside them
-`model_revision` where both serve the same model."""
+"""Columns of provenance that decide a speed whatever the technique, so those of a cell and of its AR must agree. Where
+both serve the same model, so must `model_revision`."""
 
 SAMPLING = ("max_tokens", "temperature", "top_p", "samples", "dataset", "revision", "seed")
 """Fields of an evaluation that make two arms' answers incomparable, or at least worth naming, where they differ."""
@@ -78,7 +78,7 @@ def unequal_columns(one: Row, other: Row, columns: Sequence[str]) -> list[str]:
 def speed_differences(one: Row, other: Row, same_model: bool) -> list[str]:
     """In what the engines of a cell and of its AR differ that decides a speed.
 
-    Of a model that is held against another one's AR, as a diffusion model is, revisions are of two repositories.
+    A diffusion model is compared with another model's AR: their revisions are of two repositories, so they may differ.
     """
     return unequal_columns(one, other, (*OF_A_SPEED, "model_revision") if same_model else OF_A_SPEED)
 
@@ -86,7 +86,7 @@ def speed_differences(one: Row, other: Row, same_model: bool) -> list[str]:
 def timed_differently(places: Sequence[Row]) -> str | None:
     """By which clients these rows of provenance were timed, if by several: a speed is what its client says of it.
 
-    Of before clients had a version, the column is null: that is a client of its own.
+    In rows from before clients had a version, the column is null, which counts as a separate client.
     """
     versions = sorted({place.get("client_version") or 0 for place in places})
     if len(versions) < 2:

@@ -1,1 +1,1 @@
-"""Intervals and comparisons, in plain Python; each formula stands beside its source."""
+"""Intervals and comparisons, in plain Python; each formula names its source."""

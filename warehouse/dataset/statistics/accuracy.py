@@ -1,18 +1,21 @@
-"""A technique against the baseline over the same items, and words that claim no more than the figures carry.
+"""A technique against the baseline over the same items, and words that claim no more than the figures support.
 
 Both techniques answered the same questions, so only the questions on which they disagree say anything. The item is what
 is compared and what counts: d_i = mean score of the technique on item i minus the baseline's. Two ways lead from the
-d_i to a verdict, and the data say which:
+d_i to a verdict, and the data decide which:
 
-- every d_i is -1, 0 or 1 (one right-or-wrong answer per item): exact McNemar test, Tango's interval, Tango's score test
+- Every d_i is -1, 0 or 1 (one right-or-wrong answer per item): exact McNemar test, Tango's interval, Tango's score test
   at -margin.
-- otherwise the items are the clusters: the standard error of the mean is sd(d) / sqrt(n), however many answers each has
-  (Miller, arXiv 2411.00640, sections 2.2 and 4), and Student's t gives interval and p values alike, so that they never
-  contradict each other. As it stands that errs too often where a few items are wholly lost, because samples that
-  happen to miss them show neither the loss nor its spread: a loss as large as the margin was called none in 8 % of
-  simulated evaluations of 198 items, instead of 5 %. So every bound is computed as if one more item had been asked that
-  speaks against it wholly: d = -1 for the lower one, 1 for the upper one. That keeps the error below 5 % from 50 items
-  on, costs 1 / n of the margin, and, as Tango's does, leaves room for a difference where no item differs.
+
+- Otherwise the items are the clusters. The standard error of the mean is sd(d) / sqrt(n), however many answers each
+  item has (Miller, arXiv 2411.00640, sections 2.2 and 4). Student's t gives both interval and p values, so that they
+  never contradict each other.
+
+  Without a correction the second way errs too often where a few items are wholly lost. Samples that happen to miss them
+  show neither the loss nor its spread. In 8 % of simulated evaluations of 198 items, instead of 5 %, a loss as large as
+  the margin was called none. So every bound is computed as if one more item had been asked that wholly contradicts it.
+  Its d is -1 for the lower bound and 1 for the upper one. That keeps the error below 5 % from 50 items on, and costs
+  1 / n of the margin. As Tango's interval does, it leaves room for a difference where no item differs.
 
 All comparisons of a sweep share one error rate (Holm).
 """
@@ -29,7 +32,7 @@ from warehouse.dataset.statistics.quantiles import interval, resampled_means_of_
 from warehouse.ledger.formulas.beta import student_quantile, student_tail
 
 MARGIN = 0.05
-"""Accuracy that may be lost and still be called "no worse": five points, stated beside every claim."""
+"""Accuracy that may be lost and still be called "no worse": five points, stated with every claim."""
 
 PARITY_PROMPTS = 12
 """Fewest prompts whose equal outputs are worth a claim; mtp-diffusion-h100 (docs/sources.md) used twelve."""
@@ -53,8 +56,10 @@ def mcnemar_p(gained: int, lost: int) -> float:
 def tango_interval(n: int, gained: int, lost: int, z: float) -> tuple[float, float]:
     """Score interval of a paired difference of proportions.
 
-    Source: Tango, Statistics in Medicine 17 (1998) 891-908. Unlike the textbook interval it does not shrink to a point
-    when no item is discordant: n identical answers still allow a difference of z^2 / (n + z^2).
+    Source: Tango, Statistics in Medicine 17 (1998) 891-908.
+
+    Unlike the textbook interval it does not shrink to a point when no item is discordant. Then n identical answers
+    still allow a difference of z^2 / (n + z^2).
     """
     delta = (gained - lost) / n
     low = falling_root(lambda x: tango_score(n, gained, lost, x) - z, -1.0, delta)
@@ -77,13 +82,14 @@ def carries_lossless(
 ) -> bool:
     """Whether "lossless" may be printed.
 
-    `parity` and `control` are (equal, compared) greedy outputs against the baseline, and of the baseline against
-    itself; the others are of the paired accuracy comparison, `delta` being technique minus baseline and `p_holm` two-
-    sided.
+    `parity` counts greedy outputs against the baseline as (equal, compared); `control` those of the baseline against
+    itself. The other arguments are of the paired accuracy comparison: `delta` is technique minus baseline, and `p_holm`
+    is two-sided.
 
     Returns:
-        True only when enough prompts are all token-identical, the baseline repeats itself, and accuracy is shown to be
-        no worse, within the margin, and isn't shown to be lower: a real loss is one, however small.
+        True only when all of this holds. Enough prompts were compared, and all are token-identical. The baseline
+        repeats itself. Accuracy is shown to be no worse, within the margin, and isn't shown to be lower: a real loss is
+        a loss, however small.
     """
     if parity is None or control is None:
         return False

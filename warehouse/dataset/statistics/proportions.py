@@ -1,10 +1,10 @@
 """Shares: intervals of few trials, several answers per item, several comparisons, and what n items can show.
 
-What can be shown, said before any item is paid for, follows from the discordance w: the share of items that two arms
-answer differently. With one answer per item the variance of a paired difference is at most w / n (Connor, Biometrics
-1987, with delta^2 left out). With K answers per item, and two arms that are equally good, what differs is sampling
-alone, and K answers divide its variance by K (Miller, arXiv 2411.00640, section 3): w / (n K). Where two arms really
-differ item by item, more answers help less.
+What can be shown is computed before any item is paid for. It follows from the discordance w: the share of items that
+two arms answer differently. With one answer per item the variance of a paired difference is at most w / n (Connor,
+Biometrics 1987, with delta^2 left out). If two arms are equally good, they differ by sampling alone. Then K answers per
+item divide the variance by K, to w / (n K) (Miller, arXiv 2411.00640, section 3). Where two arms really differ item by
+item, more answers help less.
 
 A verdict among m comparisons is Holm's. What it takes to be sure of one of them is planned by Bonferroni, alpha / m:
 Holm is at least as kind, and just that strict to the comparison with the smallest p value.
@@ -31,9 +31,9 @@ Z_POWER = 0.8416212335729143
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjusted p values, in the order given: those below 5 % are claims that are all true with 95 % probability.
 
-    Source: Holm, Scandinavian Journal of Statistics 6 (1979) 65-70: the i-th smallest of m is multiplied by m - i + 1,
-    never falls below the one before it, and stops at 1. Holds whatever the dependence; cells share their baseline and
-    their items.
+    Source: Holm, Scandinavian Journal of Statistics 6 (1979) 65-70. The i-th smallest of m is multiplied by m - i + 1,
+    never falls below the one before it, and stops at 1. This holds whatever the dependence; cells share their baseline
+    and their items.
     """
     adjusted = [0.0] * len(p_values)
     highest = 0.0
@@ -117,12 +117,12 @@ def carried_margin(n: int, discordance: float, samples: int = 1, comparisons: in
 
 
 def items_needed(margin: float, discordance: float, samples: int = 1, comparisons: int = 1) -> int:
-    """Items that carry a margin: the inverse of `carried_margin`; 371 for a margin of 0.05, a discordance of 0.15."""
+    """Items that support a margin: the inverse of `carried_margin`; 371 for a margin of 0.05, a discordance of 0.15."""
     return math.ceil((one_sided_quantile(comparisons) + Z_POWER) ** 2 * discordance / (margin**2 * samples))
 
 
 def samples_needed(n: int, margin: float, discordance: float, comparisons: int = 1) -> int:
-    """Answers per item with which n items carry a margin."""
+    """Answers per item with which n items support a margin."""
     return math.ceil((one_sided_quantile(comparisons) + Z_POWER) ** 2 * discordance / (margin**2 * n))
 
 

@@ -4,9 +4,9 @@ The same data give the same interval on every machine. Source of the bootstrap: 
 to the Bootstrap" (1993), chapter 13.
 
 Whatever the distribution, the number of values below its percentile p is binomial (n, p). So order statistics bound the
-percentile with 95 % confidence where one exists on either side: neither all n values may be expected below it, nor all
-above, each with a probability of 2.5 % at most. That takes 6 values for the median, 36 for p90, 72 for p95 and 368 for
-p99. Source: Hahn and Meeker, "Statistical Intervals" (1991), section 5.2.
+percentile with 95 % confidence where one exists on either side. For that, all n values must lie below it with a
+probability of at most 2.5 %, and all above it likewise. That takes 6 values for the median, 36 for p90, 72 for p95 and
+368 for p99. Source: Hahn and Meeker, "Statistical Intervals" (1991), section 5.2.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def fewest_for(percent: float) -> int:
 def certified(values: Sequence[float], percent: float, independent: int | None = None) -> float | None:
     """A percentile, interpolated linearly between neighbours; None: there are too few values to bound it.
 
-    `independent`: how many values tell something of their own, where that is fewer: a prompt that was asked twice takes
-    about the same time twice.
+    `independent`: how many values are independent, where that is fewer. A prompt that was asked twice takes about the
+    same time twice.
     """
     if min(len(values), len(values) if independent is None else independent) < fewest_for(percent):
         return None

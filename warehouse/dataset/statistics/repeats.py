@@ -1,12 +1,15 @@
 """How much the repeats of one start scatter, when there are three to fifteen of them.
 
-Three repeats give two degrees of freedom, and repeats that stop when they agree stop too early where they agree by luck
-(simulated: an interval from them alone covers 92 %, not 95). So an arm's variance is moderated by those of the run's
-other arms: s^2 = (d0 s0^2 + d s_arm^2) / (d0 + d), where d0 says how alike the arms are: large where their variances
-differ as chance lets them, near 0 where one is truly steadier than another. Source: Smyth, Statistical Applications in
-Genetics and Molecular Biology 3 (2004), article 3, sections 6.1 and 6.2; never more degrees of freedom than all arms
-have. An arm whose variance doesn't belong among the others' (AR beside noisy techniques) keeps its own: Phipson et al.,
-Annals of Applied Statistics 10 (2016) 946-963.
+Three repeats give two degrees of freedom. Repeats that stop when they agree also stop too early where they agree by
+luck. In simulation, an interval from them alone covers 92 %, not 95.
+
+So an arm's variance is moderated by those of the run's other arms: s^2 = (d0 s0^2 + d s_arm^2) / (d0 + d). Here d0 says
+how alike the arms are. It is large where their variances differ only by chance, and near 0 where one arm is truly
+steadier than another. There are never more degrees of freedom than all arms have. Source: Smyth, Statistical
+Applications in Genetics and Molecular Biology 3 (2004), article 3, sections 6.1 and 6.2.
+
+An arm whose variance doesn't belong among the others' (AR beside noisy techniques) keeps its own. Source: Phipson et
+al., Annals of Applied Statistics 10 (2016) 946-963.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """What drafts are worth in theory, and which of several K to take.
 
-Theory: tokens per step, the cost of a step, and the speed that follows from both. Sources: Leviathan, Kalman and
+Theory: tokens per step, the cost of a step, and the speed that follows from both. Source: Leviathan, Kalman and
 Matias, "Fast Inference from Transformers via Speculative Decoding" (ICML 2023, arXiv 2211.17192), equation 1 and
-theorem 3.8, with their gamma as K here and their alpha as the acceptance rate. Their cost coefficient c (a draft token
-over a step of the target) is assumed nowhere: it is estimated from measured steps.
+theorem 3.8. Their gamma is K here, and their alpha the acceptance rate. Their cost coefficient c (a draft token over a
+step of the target) is assumed nowhere: it is estimated from measured steps.
 
-The K to take is the smallest that is as fast as the fastest, as far as its measurement can tell. Modelled on the
-manners of vLLM's own tuner (`vllm bench sweep tune_speculative_k`, vllm/benchmarks/sweep/tune_speculative_k.py, of
-after 0.32): it raises on failed or too few runs (3) and where the median absolute deviation exceeds 10 % of the median;
-takes the smallest K whose conservative objective (median less 1.4826 MAD) is within 1 % of the best; and extrapolates
-to no load that it didn't see. Here noise is the 95 % interval of a ratio over engine starts of one machine, instead of
-the spread of repeats within a start.
+The K to take is the smallest that is as fast as the fastest, as far as its measurement can tell. The rule follows
+vLLM's own tuner (`vllm bench sweep tune_speculative_k`, vllm/benchmarks/sweep/tune_speculative_k.py, after 0.32). It
+raises on failed or too few runs (3), and where the median absolute deviation (MAD) exceeds 10 % of the median. It takes
+the smallest K whose conservative objective (median less 1.4826 MAD) is within 1 % of the best. It extrapolates to no
+load that it didn't see. Here noise is the 95 % interval of a ratio over engine starts of one machine, instead of the
+spread of repeats within a start.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ class StepCost(NamedTuple):
 def expected_tokens(accepted_by_position: Sequence[float]) -> float:
     """Tokens per verification step, from the shares accepted at draft positions 1..K: 1 + their sum.
 
-    Position i is accepted only with all before it, so the number accepted is the sum of K indicators, whatever they
-    have to do with each other.
+    Position i is accepted only with all before it, so the number accepted is the sum of K indicators, however they
+    depend on each other.
     """
     return 1 + fsum(accepted_by_position)
 
@@ -151,8 +151,8 @@ def expected_tokens(accepted_by_position: Sequence[float]) -> float:
 def acceptance_rate(accepted_by_position: Sequence[float]) -> float | None:
     """The one rate alpha that fits best if every draft token had the same chance: accepted over judged.
 
-    Judged are the accepted ones and, in each step that wasn't accepted whole, the one that was refused; those behind
-    it were never looked at. That is the maximum likelihood estimate of a geometric law cut off at K.
+    The accepted tokens were judged and, in each step that wasn't accepted whole, the one that was refused. Those behind
+    it were never judged. That is the maximum likelihood estimate of a geometric law cut off at K.
 
     Returns:
         0 to 1; None where nothing was drafted.
@@ -174,7 +174,7 @@ def geometric_tokens(rate: float, k: int) -> float:
 def step_ms(measured: Decoding) -> float:
     """Time of one decoding step of one request, in ms.
 
-    By Little's law a request takes concurrency x tokens / rate; less the prefill, that is spread over its steps, of
+    By Little's law a request takes concurrency x tokens / rate. Less the prefill, that is spread over its steps, of
     which the prefill is one. Where length or prefill are not known, prefill stays in, spread over the steps.
     """
     slot_ms = 1000 * measured.concurrency / measured.tok_s

@@ -1,28 +1,29 @@
 """Speeds and their ratios, whose unit is a *visit*: one start of an engine on a machine.
 
-Sources: Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013) and arXiv 2007.10899: levels of
-repetition, the variance of each by differences of mean squares, the interval of a ratio, and how many repetitions at
-which level are worth their cost. Here on logs, so that a ratio is a difference. Degrees of freedom of a sum of mean
-squares: Satterthwaite, Biometrics Bulletin 2 (1946) 110-114.
+Sources: Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013) and arXiv 2007.10899. They treat
+levels of repetition, the variance of each level by differences of mean squares, and the interval of a ratio. They also
+show how many repetitions at which level are worth their cost. Here all of it is on logs, so that a ratio is a
+difference. Degrees of freedom of a sum of mean squares: Satterthwaite, Biometrics Bulletin 2 (1946) 110-114.
 
-How a run's visits differ is the variance from start to start, and the drift of the machine, pooled over its arms.
+A run's visits differ by the variance from start to start, and by the drift of the machine, both pooled over its arms.
 
 The log rate of repeat r in visit v of arm a is arm + drift * position + start(v) + repeat(v, r). An interval over
-repeats alone says how still one start was, nothing of the next one; so the start component is estimated from visits of
-one arm and pooled over the run's arms, which is what makes two starts of each arm enough.
+repeats alone says how steady one start was, but nothing about the next start. So the start component is estimated from
+visits of one arm and pooled over the run's arms. That makes two starts of each arm enough.
 
-The start variance is a mean square less what repeats bring into it, floored at 0. Its uncertainty is that of the mean
-square, not of the small difference, as simulation decided (bench/coverage.py): with the difference's own
-(Satterthwaite's formula on the floored value) intervals cover 89 to 92 % where starts and repeats scatter alike.
-Unfloored, or with that uncertainty kept where the floor holds, they cover 99 % and more where starts don't differ. An
-arm's repeat variance is moderated by the others' (`warehouse.dataset.statistics.repeats`).
+The start variance is a mean square less what repeats contribute to it, floored at 0. Its uncertainty is taken from the
+mean square, not from the small difference, because simulation decided so (bench/coverage.py). With the difference's own
+uncertainty (Satterthwaite's formula on the floored value), intervals cover 89 to 92 % where starts and repeats scatter
+alike. Unfloored, or with that uncertainty kept where the floor holds, they cover 99 % and more where starts don't
+differ. An arm's repeat variance is moderated by the others' (`warehouse.dataset.statistics.repeats`).
 
 Intervals of rates, of their ratios and of a placebo are made of the parts of their variances.
 With one to ten degrees of freedom it takes a simulation to say whether 95 % are 95 % (bench/coverage.py). An interval
-that holds at 5 % need not hold at 5 % over the number of cells, where a claim is decided: far out, t with
-Satterthwaite's degrees is too short (any false claim in a family: up to 11 %). So the p value of a ratio is stricter
-than its interval: it has no more degrees of freedom than the starts, and no arm's repeats scatter less than the run's
-do on average (then: at most 4 %). With one or two degrees the interval is made so, too.
+that holds at 5 % need not hold at 5 % over the number of cells, where a claim is decided. Far out in the tail, t with
+Satterthwaite's degrees is too short: any false claim in a family comes up to 11 % of the time. So the p value of a
+ratio is stricter than its interval. It has no more degrees of freedom than the starts, and no arm's repeats count as
+scattering less than the run's do on average. Then a false claim comes at most 4 % of the time. With one or two degrees
+the interval is made so, too.
 """
 
 from __future__ import annotations
@@ -76,14 +77,14 @@ FEWEST_FOR_DRIFT = 3
 """Differences within arms from which a drift is fitted; it costs one, and two must be left for the starts."""
 
 FEWEST_REPEATS, MOST_REPEATS = 3, 30
-"""Bounds of `best_repeats`: below, a visit's scatter is not known; above, a machine does not hold still."""
+"""Bounds of `best_repeats`: below, a visit's scatter is not known; above, a machine does not stay steady."""
 
 _MORE_OFF, _MOST_OFF = 0.03, 0.3
-"""Of the repeats' part, what more is taken off the mean square of visits: per degree of freedom, and at most.
+"""Share of the repeats' part that is taken off the mean square of visits in addition, per degree of freedom; its cap.
 
-Floored at 0, a difference that is 0 on average is positive on average: more taken off keeps intervals of starts that do
-not differ from covering more than 97 %. With few degrees there is little to spare: where starts scatter half as much as
-repeats, an estimate of 0 then comes often, and 93 % would not be held."""
+Floored at 0, a difference that is 0 on average is positive on average. Taking more off keeps intervals of starts that
+do not differ from covering more than 97 %. With few degrees there is little to spare. Where starts scatter half as much
+as repeats, an estimate of 0 then comes often, and coverage would fall below 93 %."""
 
 
 class Within(NamedTuple):
@@ -122,7 +123,7 @@ class Components(NamedTuple):
     repeats: tuple[Repeats, ...] = ()
     """Of every arm of the run, for moderation."""
     within: tuple[Within, ...] = ()
-    """Of every arm with two visits, so that one can be held against the others."""
+    """Of every arm with two visits, so that one can be compared with the others."""
 
     @property
     def drift_share(self) -> float | None:
@@ -208,8 +209,8 @@ def within_of(arm: Arm, repeats: Repeats) -> Within:
 
 
 FEWEST_FOR_PLACEBO_DRIFT = 2
-"""Differences within arms from which a placebo's drift is fitted: its two visits lie furthest apart, and a drift that
-is left in would be its alarm."""
+"""Differences within arms from which a placebo's drift is fitted: its two visits are furthest apart, and a drift that
+is left in would set off its alarm."""
 
 FEWEST_FOR_SATTERTHWAITE = 3
 """Degrees of freedom of the starts from which a ratio's interval may have more than they have."""
@@ -273,8 +274,9 @@ def ratio_interval(cell: Arm, baseline: Arm, found: Components) -> Estimate | No
 def placebo_interval(ar: Arm, found: Components) -> Estimate | None:
     """An arm's last visit over its first, drift taken out: what no technique has touched must be 0.
 
-    It is held against the *other* arms' visits: its own difference would widen the interval by which it is judged. And
-    against their mean square as it is, repeats included; where this arm's repeats scatter more, by that much more.
+    It is compared with the *other* arms' visits: its own difference would widen the interval by which it is judged. The
+    interval is made of their mean square as it is, repeats included. If this arm's repeats scatter more, it is that
+    much wider.
 
     None: the arm has no two visits, or no other has.
     """

@@ -1,4 +1,4 @@
-"""Depth: rows of prompt processing and token generation by the speed machinery, with mean, sd and peak beside."""
+"""Depth: rows of prompt processing and token generation by the speed machinery, with mean, sd and peak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every evaluation of the table: the score that counts, what other readers made of the answers, the comparison.
+"""Every evaluation of the table: the score that counts, the scores by other readers of the answers, the comparison.
 
 Polars reduces graded answers to counts in one pass per table: per item for comparisons, per step for scores.
 """
@@ -120,7 +120,7 @@ def _spec(step: CommittedStep) -> EvalStep:
 
 
 def _score_rows(arm: Arm, raw: Raw) -> list[Result]:
-    """The row that counts, then the diagnostics: one per reader of letters, and what the framework said itself."""
+    """The row that counts, then the diagnostics: one per reader of letters, and what the framework itself reported."""
     step, verdict = arm.step, arm.judged
     counts = next(iter(raw.rows(step, EVAL_SAMPLES, counted)), None)
     if counts is None:
@@ -187,7 +187,8 @@ def _score(counts: Counts, reading: str, n: int) -> Row:
     """Mean over items of the share of right answers, with its spread over items: an item's answers are one cluster.
 
     One answer per item: Wilson's interval. Several: mean -/+ z s / sqrt(n) over the items' shares (Miller, arXiv
-    2411.00640, section 2.2), unless all items have the same share: that spread of 0 is no certainty, so Wilson's again.
+    2411.00640, section 2.2). If all items have the same share, their spread of 0 is no certainty, so it is Wilson's
+    again.
     """
     score, spread = counts[reading], counts[f"{reading}_spread"]
     if counts["samples"] == 1 or not spread:

@@ -1,4 +1,4 @@
-"""Load: rates, speedups and goodput of a prompt suite by the speed machinery, with latencies beside them."""
+"""Load: rates, speedups and goodput of a prompt suite by the speed machinery, with latencies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Place = tuple[str, Machine]
 
 
 class Told(NamedTuple):
-    """What a cell's own visits told on one machine."""
+    """What a cell's own visits showed on one machine."""
 
     requests: list[Row]
     """`timed`."""
@@ -113,11 +113,11 @@ def _alone(condition: str, windows: Sequence[Row]) -> list[Row]:
 
 
 def _with_told(result: Result, cell: Cell, told: Told) -> Result:
-    """The row with how long its answers were, what engine and cards told meanwhile, and what became of its schedule.
+    """The row with the length of its answers, what engine and cards reported meanwhile, and how its schedule went.
 
-    Null where nobody can tell it, or nothing drafts. Bandwidth is left out: it needs the steps of the very seconds of
-    which the rate is. Too much of a schedule is a fact, and no fault, of the row. It says that nobody judged its
-    repeats where the node could not (`tasks.steps.load`).
+    Null where it can't be known, or nothing drafts. Bandwidth is left out: it needs the steps of the same seconds as
+    the rate. An overloaded schedule is a fact, and no fault, of the row. The row says that its repeats
+    were not judged where the node could not (`tasks.steps.load`).
     """
     condition, drafts = result.columns["condition"], cell.technique.drafts
     asked, alone = told.asked(condition), _alone(condition, told.windows)
@@ -164,7 +164,7 @@ Charged = TypeVar("Charged", Result, Start)
 
 
 def _charged(rows: Sequence[Charged]) -> list[Charged]:
-    """Rows whose seconds stand with the whole suite: a category is a further reading of the same answers.
+    """Rows whose seconds are counted with the whole suite: a category is a further reading of the same answers.
 
     The seconds that a cell's categories were given by their share go to its whole-suite rows, by theirs.
     """

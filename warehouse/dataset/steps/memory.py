@@ -20,7 +20,7 @@ MOST = ("weights_bytes", "graph_bytes", "engine_memory_peak_bytes", "gpu_memory_
 
 
 def rows(group: Group, raw: Raw) -> Made:
-    """One row per cell, of all its starts; AR's memory in the starts of a control is what it is held against.
+    """One row per cell, of all its starts; it is compared with AR's memory in the starts of a control.
 
     Memory makes no pairs.
     """

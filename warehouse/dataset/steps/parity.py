@@ -53,7 +53,7 @@ def _row(step: CommittedStep, baseline: CommittedStep | None, raw: Raw) -> Resul
 
 
 def _not_a_tie(found: Agreement) -> str | None:
-    """What is odd about the places where outputs parted; None: nothing, or nobody knows."""
+    """What is odd about the places where outputs parted; None: nothing, or it isn't known."""
     if found.near_ties is None or found.margin is None or found.margin <= NEAR_TIE_NATS:
         return None
     parted = found.compared - found.equal
@@ -64,7 +64,7 @@ def _not_a_tie(found: Agreement) -> str | None:
 
 
 def _ids(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """The outputs without their texts, which nobody compares."""
+    """The outputs without their texts, which aren't compared."""
     return frame.select(*STEP, "prompt_id", "pass", "token_ids", "top2_gap").sort("pass", "prompt_id")
 
 

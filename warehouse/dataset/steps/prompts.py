@@ -1,18 +1,18 @@
 """Prompts: seconds, rates and speedups of named workloads, and whether the programs in their answers are right.
 
 Units and formulas:
-    tok_s      tokens of the requests that were sent together, over seconds from the first sending to the last byte:
-               the tail, in which fewer of them run, is part of it, as of what somebody waits for.
-    chars_s    their characters over the same seconds: what languages can be compared by.
-    answer_s   seconds from sending a request to its last byte, median over requests.
-    programs_correct   programs that are right, over those that were run.
-    programs_distinct  different answers, by their whole text, among them: a greedy prompt that is asked twelve times
-               may have answered once.
+    tok_s: tokens of the requests that were sent together, over seconds from the first sending to the last byte. The
+        tail, in which fewer requests run, is part of it, because a user waits for it, too.
+    chars_s: their characters over the same seconds, by which languages can be compared.
+    answer_s: seconds from sending a request to its last byte, median over requests.
+    programs_correct: programs that are right, over those that were run.
+    programs_distinct: different answers, by their whole text, among them. A greedy prompt that is asked twelve times
+        may have only one.
 
-What is sent together, and repeated, are copies of one prompt. Greedy ones write the same tokens, so a step of a mixture
-of experts reads few more experts for all of them than for one: at several in flight it is faster than with prompts that
-differ, as `load` has them. They stay alike all the same, or `code c=4` would be another prompt than `code c=1`, and
-than its write-up's.
+Requests that are sent together, and repeats, are copies of one prompt. Greedy copies write the same tokens, so a step
+of a mixture of experts reads few more experts for all of them than for one. So several in flight are faster than with
+prompts that differ, as `load` has them. The copies stay alike all the same: otherwise `code c=4` would be another
+prompt than `code c=1`, and than the prompt of its write-up.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _asked(
 
 
 def _told(result: Result, asked: Sequence[Row]) -> Result:
-    """The row with what its answers tell. A wrong program is a result: the row stays ok, and says what was wrong."""
+    """The row with what its answers show. A wrong program is a result: the row stays ok, and says what was wrong."""
     run = [each for each in asked if each["program"] in RUN]
     not_run = [each for each in asked if each["program"] == "not_run"]
     bad = [each for each in (*run, *not_run) if each["program"] != "correct"]

@@ -13,7 +13,7 @@ _TERMS = 400
 """Most terms of the continued fraction; it converges in O(sqrt(max(a, b))), 12 000 items need about 100."""
 
 _TINY = 1e-300
-"""Stands for a zero denominator in Lentz's method."""
+"""Replaces a zero denominator in Lentz's method."""
 
 
 def incomplete_beta(a: float, b: float, x: float) -> float:

@@ -1,14 +1,14 @@
 """Repeats of a load step as windows of the speed machinery, by each request's part in the steady state of its load.
 
 A slot is one of the places of a closed loop. Between the first answer and the last sending each answer is followed by a
-request at once. What the client takes for that is the load's, too, and costs a fast engine the larger share: it is
-spread over the requests, by their seconds in that time. So the rate of the whole is
+request at once. The time that the client takes for that belongs to the load, too, and costs a fast engine the larger
+share. It is spread over the requests, in proportion to their seconds in that time. So the rate of the whole is
 
     tok/s = concurrency x tokens made in slots / seconds of slots = tokens / wall clock of that time
 
-and the same over the requests of one category is what it would be if that category filled the slots, at the pace that
-its requests had beside the others. One request at a time, it is tokens over wall clock. Numerators and denominators of
-the categories add up to those of the whole.
+The same over the requests of one category is the rate if that category filled the slots, at the pace that its requests
+had beside the others. With one request at a time, it is tokens over wall clock. Numerators and denominators of the
+categories add up to those of the whole.
 
 A schedule has no slots: its rate is its own. There the seconds of a request are its part in all of them, which is what
 it cost.
@@ -42,11 +42,13 @@ def timed(requests: Sequence[Row]) -> list[Row]:
 
     `slot_share` is what a second of theirs takes of a slot: more than 1 where slots were empty between requests.
 
-    What two attempts asked under one load counts as the later one has it, which began that load again: two starts of
-    the engine are no one figure. `is_steady` is false for those that were sent before
-    the first answer: they were sent together, so their prefills wait for one another; and for the last that were sent,
-    as many as there are slots: they run on while slots empty, and so are faster. By the order of sending, which doesn't
-    depend on how long anything took. On a schedule as many are left out at its end as at its begin.
+    If two attempts asked requests under one load, those of the later attempt count, which began that load again: two
+    starts of the engine don't make one figure.
+
+    `is_steady` is false for requests that were sent before the first answer. They were sent together, so their prefills
+    wait for one another. It is false also for the last ones that were sent, as many as there are slots. They run on
+    while slots empty, and so are faster. The last ones are chosen by the order of sending, which doesn't depend on how
+    long anything took. On a schedule as many are left out at its end as at its beginning.
     """
     return [row for rows in loops(requests) for row in _timed(rows[0]["concurrency"], rows)]
 
@@ -141,10 +143,10 @@ def _window(condition: str, repeat: int, attempt: int, rows: Sequence[Row]) -> R
 
 
 WIDTH = 0.02
-"""By how much a bucket is wider than its neighbour: a promise, since stored rows are read by it for ever."""
+"""By how much a bucket is wider than its neighbour. It must never change, since stored rows are read by it."""
 
 LEAST_MS = 0.001
-"""Stands for any shorter time: chunks that were read at once have no gap between them."""
+"""Replaces any shorter time: chunks that were read at once have no gap between them."""
 
 
 def counted_gaps(gaps: Iterable[tuple[float, int]]) -> list[int]:

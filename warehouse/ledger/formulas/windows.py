@@ -26,11 +26,12 @@ def rate_of(windows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def steps_of(window: Mapping[str, Any], first_drafts: bool = False) -> int | None:
-    """Decoding steps behind a window's tokens, each request's prefill among them; None: nobody counted them.
+    """Decoding steps behind a window's tokens, each request's prefill among them; None: they were not counted.
 
-    A step commits one token and those accepted, so steps = completion - accepted. vLLM counts what was accepted behind
-    an answer's last token, too (0.32.0; issue #56101): they are no fewer than the steps that verified a draft, and one
-    for the first token of each request, which has none. The decoding of a depth begins behind that.
+    A step commits one token and those accepted, so steps = completion - accepted. That is too few where vLLM also
+    counts what was accepted behind an answer's last token (0.32.0; issue #56101). There are at least as many steps as
+    verified a draft, plus one for the first token of each request, which has no draft. The decoding of a depth begins
+    behind that token.
 
     `first_drafts`: an answer's first step verifies a draft, too, as that of `generate()` does.
     """
@@ -79,9 +80,9 @@ OF_THE_RUN = ("chars", "energy_j", "power_w", "prefill_s", "decode_s")
 def phases_of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Prefill and decoding of one row of `depth_windows`; without a time there is no such part.
 
-    `completion_tokens` and `wall_s` are what the rate is made of: of the prefill all tokens of the prompts, until the
-    last of them has its first answer token; of the decoding the tokens behind first chunks, from the first of these to
-    the last token of all.
+    The rate is made of `completion_tokens` and `wall_s`. For the prefill these are all tokens of the prompts, until the
+    last request has its first answer token. For the decoding they are the tokens behind first chunks, from the first
+    chunk to the last token of all.
     """
     shape = shape_of(run)
     parts = []

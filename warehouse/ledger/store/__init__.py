@@ -17,8 +17,8 @@ __all__ = ["Store", "StoreAway", "StoreError", "open_store", "until_back"]
 def open_store(url: str, *, is_known: bool = False) -> Store:
     """The store behind a path, a `file://` address, `s3://bucket/prefix` or `gs://bucket/prefix`.
 
-    An S3 endpoint other than AWS is taken from `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`. A store that `is_known`
-    answered somebody else before, as a node's did its flow: it is waited for longer.
+    An S3 endpoint other than AWS is taken from `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`. `is_known`: the
+    store answered another process before, as a node's store answered its flow. Such a store is waited for longer.
 
     Raises:
         StoreError: the address has another scheme, names no bucket, or its credentials are not set.

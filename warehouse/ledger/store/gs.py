@@ -1,9 +1,9 @@
 """Google Cloud Storage as a store, through its S3-compatible XML API and an HMAC key.
 
 Everything but the one conditional write is S3Store's. Google ignores `If-None-Match` on a PUT and wants
-`x-goog-if-generation-match: 0` (cloud.google.com/storage/docs/request-preconditions). It refuses that header beside any
-`x-amz-` one (400 ExcessHeaderValues), so this request alone is signed in Google's own dialect, GOOG4-HMAC-SHA256
-(cloud.google.com/storage/docs/authentication/signatures), which differs from Amazon's only in its wording.
+`x-goog-if-generation-match: 0` (cloud.google.com/storage/docs/request-preconditions). It refuses that header together
+with any `x-amz-` one (400 ExcessHeaderValues). So this request alone is signed by Google's own scheme,
+GOOG4-HMAC-SHA256 (cloud.google.com/storage/docs/authentication/signatures). It differs from Amazon's only in its names.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class LocalStore:
                 yield Seen(str(path.relative_to(self.root)), tag, min(now_s - stat.st_mtime, back_s))
 
     def _files(self, prefix: str) -> Iterator[Path]:
-        # without a word of ours a folder that can't be read would be an empty one, and its cells nobody's
+        # unless we raise, a folder that can't be read would be taken for an empty one, and its cells for free ones
         for folder, folders, names in os.walk(self.root / prefix, onerror=_unless_gone):
             folders[:] = (name for name in folders if not name.startswith(HIDDEN))
             yield from (Path(folder, name) for name in names if not name.startswith(HIDDEN))
@@ -169,7 +169,7 @@ class LocalStore:
 
     @contextmanager
     def _written(self, path: Path, data: bytes) -> Iterator[Path]:
-        """A synced temporary file beside `path` holding `data`; gone afterwards unless it was renamed."""
+        """A synced temporary file next to `path` with `data` in it; gone afterwards unless it was renamed."""
         temporary: Path | None = None
         try:
             with _said("write", path):

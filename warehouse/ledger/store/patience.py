@@ -1,4 +1,4 @@
-"""Waiting for a store that is away: by elapsed time, with growing pauses and jitter, and told once."""
+"""Waiting for a store that is away: by elapsed time, with growing pauses and jitter, and reported once."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ AWAY_VARIABLE = "SPECSWEEP_STORE_AWAY_S"
 
 AWAY_S = 300.0
 """Unless that variable says otherwise. A network that is being changed and a bucket that answers SlowDown are back
-within minutes; what waits bills a GPU meanwhile, and what gives up loses one."""
+within minutes. A process that waits is billed for a GPU meanwhile, and one that gives up loses the GPU."""
 
 NODE_AWAY_S = 3600.0
-"""The same for a node, whose store answered its flow: what it has measured and can't store yet costs more than its
-waiting, which the flow's budget bounds."""
+"""The same for a node, whose store answered its flow. What the node has measured and can't store yet costs more than
+its waiting, which the flow's budget bounds."""
 
 UNSEEN_S = 20.0
 """For a store that has not answered yet: its address, its network or its server is more likely wrong than away."""
@@ -39,7 +39,7 @@ FEWEST_TRIES = 3
 FIRST_PAUSE_S, LONGEST_PAUSE_S, NAP_S = 0.1, 5.0, 0.25
 
 TOLD_AFTER_S = 3.0
-"""Absences shorter than this are nobody's concern."""
+"""Absences shorter than this are not reported."""
 
 
 _Answer = TypeVar("_Answer")
@@ -55,7 +55,7 @@ class Patience:
     def __init__(self, url: str, *, is_known: bool) -> None:
         """Nothing is asked yet.
 
-        `is_known`: it answered to somebody else before (a node's store), so that it is away and not misspelt.
+        `is_known`: it answered another process before (a node's store), so that it is away and not misspelt.
 
         Raises:
             SpecsweepError: the environment variable is no number of seconds.
@@ -69,7 +69,7 @@ class Patience:
     def ask(self, call: Callable[[], _Answer]) -> _Answer:
         """The answer of `call`, asked again while it raises `Passing`.
 
-        Each caller waits by its own clock: many that wait at once use up nobody's tries.
+        Each caller waits by its own clock: many that wait at once don't use up each other's tries.
 
         Raises:
             Passing: it still did when patience was over.
@@ -92,7 +92,7 @@ class Patience:
         raise AssertionError("it is tried until it answers or patience ends")
 
     def hurry(self) -> None:
-        """Wait for `HURRIED_S` at most from now on, whoever waits already included: the process is asked to end."""
+        """Wait for `HURRIED_S` at most from now on, also in threads that wait already: the process is asked to end."""
         self._hurried.set()
 
     def back_s(self) -> float:
@@ -106,13 +106,13 @@ class Patience:
         return min(HURRIED_S, most_s) if self._hurried.is_set() else most_s
 
     def _pause(self, seconds: float) -> None:
-        """In short naps: who is asked to end while it sleeps, wakes."""
+        """In short naps, so that a process that is asked to end while it sleeps wakes up."""
         ends_s, was_hurried = time.monotonic() + seconds, self._hurried.is_set()
         while (left_s := ends_s - time.monotonic()) > 0 and self._hurried.is_set() == was_hurried:
             time.sleep(min(left_s, NAP_S))
 
     def _tell_away(self, error: Passing, since_s: float, most_s: float) -> None:
-        """Once per absence, which is one only while it answers nobody: one request that has to wait says nothing."""
+        """Once per absence, which lasts only while no request is answered: one request that waits proves nothing."""
         with self._guard:
             if not self._is_told and self._answered_s <= since_s:
                 self._is_told = True

@@ -1,6 +1,6 @@
 """What a store can do. Everything rests on one primitive, `put_new`: create only if absent.
 
-Of objects that are numbered in their names, the highest number is the last word.
+Of objects that are numbered in their names, the one with the highest number is valid.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from configs.errors import SpecsweepError
 
 
 def numbers(keys: Iterable[str], key_of: Callable[[int], str]) -> list[int]:
-    """Numbers that a listing shows, in order; what people leave beside them (`000002 (copy).json`) is none of ours."""
+    """Numbers that a listing shows, in order; what people leave next to them (`000002 (copy).json`) is ignored."""
     heads = ((key, key.rsplit("/", 1)[-1].partition(".")[0]) for key in keys)
     found = ((key, int(head)) for key, head in heads if head.isdecimal())
     return sorted(number for key, number in found if key_of(number) == key)
@@ -23,7 +23,7 @@ class StoreError(SpecsweepError):
 
 
 class StoreAway(StoreError):
-    """The store has not answered for as long as we wait for it: nobody knows what it holds, and nothing follows."""
+    """The store has not answered for as long as we wait for it: what it holds is unknown, and nothing follows."""
 
 
 class Seen(NamedTuple):
@@ -66,15 +66,15 @@ class Store(Protocol):
         """Keys below `prefix`, sorted. May lag behind writes on some stores."""
 
     def seen(self, prefix: str) -> Iterator[Seen]:
-        """What `list` lists, in no particular order and asked for page by page, with what a listing tells of each."""
+        """What `list` lists, in no particular order and asked for page by page, with what a listing says of each."""
 
     def age_s(self, key: str) -> float | None:
         """Seconds since `key` was written, by the store's own clock; None: there is no such key."""
 
     def silence_s(self, key: str) -> float | None:
-        """As `age_s`, for keys that show that somebody lives; a store that was away counts from its return.
+        """As `age_s`, for keys that show that a process lives; if the store was away, it counts from its return.
 
-        Nobody could have written meanwhile: that was the store's silence, and no witness of theirs.
+        No process could have written meanwhile: the silence was the store's, and says nothing about them.
         """
 
     def hurry(self) -> None:

@@ -34,7 +34,7 @@ PASSING = ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", 
 """S3's words for an answer that may be another one soon, which look-alikes send with other statuses, too."""
 
 EXPIRED = ("ExpiredToken", "TokenRefreshRequired")
-"""Keys for some hours have run out (400 or 403): whoever logs in again, or the machine's role, brings new ones."""
+"""Keys that last some hours have expired (400 or 403): a new login, or the machine's role, brings new ones."""
 
 NO_KEYS_NOW = (CredentialRetrievalError, UnauthorizedSSOTokenError, TokenRetrievalError)
 """The same before S3 is asked; also when a machine's metadata service does not answer."""
@@ -167,7 +167,7 @@ class S3Store:
                 return False
             return True
 
-        # an earlier try of ours may have landed and not been answered: then what is there is what we bring
+        # an earlier try of ours may have arrived without an answer: then the stored object is the one that we write
         return self._asked("write", key, create) or self.get(key) == data
 
     def put(self, key: str, data: bytes) -> None:

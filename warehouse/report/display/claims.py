@@ -1,4 +1,4 @@
-"""What the rows on the page support: is a cell faster, is it lossless, beside which control is its parity read?
+"""What the rows on the page support: is a cell faster, is it lossless, with which control is its parity compared?
 
 And what keeps its accuracy from being vouched for: evaluations that weren't compared with AR, needles that it lost.
 """
@@ -19,7 +19,7 @@ AR_OF = ("run_id", "precision", "engine", "gpu")
 
 
 class Doubt(NamedTuple):
-    """One evaluation of a cell that doesn't speak for it."""
+    """One evaluation of a cell that doesn't support its accuracy."""
 
     step: str
     verdict: Verdict | None
@@ -120,7 +120,7 @@ def withheld_for(view: View, row: Row) -> Reason | None:
     """Why its speed is no claim: AR against AR read as a difference in its run, or was not made under its condition.
 
     The pair says so; so do the placebos, of which a snapshot may have none though its pairs don't know that they need
-    one. None: AR was held against itself, and no difference was seen.
+    one. None: AR was compared with itself, and no difference was seen.
     """
     pair = view.speed_pair(row)
     said = () if pair is None else pair["reasons"] or ()
@@ -135,8 +135,9 @@ def withheld_for(view: View, row: Row) -> Reason | None:
 def lossless(view: View, row: Row) -> bool:
     """Whether a cell's parity, its control and its paired accuracy together support the word, in every evaluation.
 
-    One evaluation that was rejected or could not be compared takes it away, and so does one that rambles: a score as
-    good as AR's, reached with more answers cut off. Of needles, too few to compare, it may not find fewer than AR.
+    One evaluation that was rejected or could not be compared is enough to deny it. So is one that rambles: a score as
+    good as AR's, reached with more answers cut off. Needles are too few to compare, but the cell must not find fewer of
+    them than AR.
     """
     parity = next(iter(view.of(run_id=row["run_id"], cell_key=row["cell_key"], step="parity")), None)
     pairs = view.accuracy_pairs(row)
@@ -154,7 +155,7 @@ def _p(pair: Row) -> float:
 
 
 def control_of(view: View, parity: Row) -> Row | None:
-    """The AR cell's parity row (second pass against first), beside which a parity row is read; None: there is none."""
+    """The AR cell's parity row (second pass against first), with which a parity row is compared; None: it has none."""
     return next((row for row in view.of(step="parity") if is_ar_of(row, parity)), None)
 
 

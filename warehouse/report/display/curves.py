@@ -78,7 +78,7 @@ def drawn_lines(
 
 
 def speedup_scatter(rows: Sequence[Row]) -> Markup:
-    """Speedup over tokens per step, with the line that no honest point lies above."""
+    """Speedup over tokens per step, with the line that no correct point lies above."""
     bottom, left = 230.0, 34.0
     x_high = max(2.0, max(steps_of(row) for row in rows)) * 1.06
     y_high = max(2.0, max(row["speedup_hi"] or row["speedup"] for row in rows)) * 1.1
@@ -113,7 +113,7 @@ def steps_of(row: Row) -> float:
 
 
 def acceptance_lines(rows: Sequence[Row]) -> Markup:
-    """Share of drafts accepted at each draft position; names stand at the lines' ends."""
+    """Share of drafts accepted at each draft position; names are at the lines' ends."""
     bottom, left = 230.0, 34.0
     longest = max(len(row["acceptance_by_position"]) for row in rows)
     named = [name_of([row], technique_sign(row)) for row in rows]
@@ -163,7 +163,7 @@ def curves(
         title: of the drawing.
         unit: of the figure.
         below: what the number is.
-        places: where each number stands on its axis, by any measure from 0.
+        places: where each number is on its axis, by any measure from 0.
         cells: the points of each, at least one.
         has_bound: whether there is a dashed line, on which the figure is the number itself.
     """
@@ -225,7 +225,7 @@ IN_FLIGHT, PER_SECOND = "requests in flight", "requests offered per second"
 def against_load(
     title: str, unit: str, cells: Sequence[Sequence[Point]], loads: str, *, has_bound: bool = False
 ) -> Markup:
-    """`curves` against loads, which stand at equal distances and are counted in `loads`."""
+    """`curves` against loads, which are at equal distances and are counted in `loads`."""
     numbers = sorted({point.number for points in cells for point in points})
     first = 1 if len(numbers) == 1 else 0  # a single load stands beside its names
     places = {number: float(at) for at, number in enumerate(numbers, first)}

@@ -1,8 +1,8 @@
 """What every plot is drawn with: the frame, linear scales with round ticks, axes, and the colours of techniques.
 
 Plots are SVG written by hand: they scale, print, follow the colour scheme and need no library. Drawing units are about
-CSS pixels at phone width. Every plot has a title and a description for screen readers, and every figure in it is also
-in a table beside it.
+CSS pixels at phone width. Every plot has a title and a description for screen readers. Every figure in it is also in a
+table next to it.
 """
 
 from __future__ import annotations
@@ -89,16 +89,16 @@ LEGEND = 14.0
 
 
 NOT_OK = Mark("!", "pale: not ok, in no comparison")
-"""Of what stands for a row that isn't ok."""
+"""Sign of a bar or point that is drawn for a row that isn't ok."""
 
 
 def fill(row: Row) -> str:
-    """CSS classes of the bar or point that stands for a row: its technique's colour, pale where it isn't ok."""
+    """CSS classes of the bar or point that is drawn for a row: its technique's colour, pale where it isn't ok."""
     return f"fill {colour(row['technique'])}" + ("" if row["verdict"] == "ok" else " flagged")
 
 
 def name_of(rows: Sequence[Row], name: str) -> str:
-    """The name of what stands for these rows of a cell, with a mark where something of it is pale."""
+    """The name that a drawing gives to these rows of a cell, with a mark where any of them is drawn pale."""
     return name if all(row["verdict"] == "ok" for row in rows) else f"{name} {NOT_OK.sign}"
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 Row = Mapping[str, Any]
 
 NOTHING = "\N{EN DASH}"
-"""Stands for a figure that doesn't exist, which isn't zero."""
+"""Shown for a figure that doesn't exist, which isn't zero."""
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 """Between a factor and what it multiplies."""
@@ -72,7 +72,7 @@ REPLAY = "replayed:"
 """How an `acceptance_source` begins that was not measured; its source follows."""
 
 REPLAY_NUMBER = "replay_number"
-"""Of the page's rows, beside their own columns: which of the page's sources it was, from 1."""
+"""Of the page's rows, in addition to their own columns: which of the page's sources it was, from 1."""
 
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -82,7 +82,7 @@ have."""
 
 
 def marks(row: Row) -> list[Mark]:
-    """What must stand beside the name wherever one of its figures is shown; nothing: the model was really run."""
+    """The marks that the name must have wherever one of its figures is shown; none: the model was really run."""
     is_dummy, source = row.get("weights") == "dummy", row.get("acceptance_source") or ""
     number = row.get(REPLAY_NUMBER) or 1
     which = str(number).translate(SUPERSCRIPTS) if number > 1 else ""
@@ -102,7 +102,7 @@ def ar_model(row: Row) -> str:
 
 
 def ar_name(row: Row) -> str:
-    """`AR`; of another model's where the row is held against that: `AR of gemma-4-26b-a4b`."""
+    """`AR`; where the row is compared with another model's AR, with its name: `AR of gemma-4-26b-a4b`."""
     return "AR" if ar_model(row) == row["model"] else f"AR of {ar_model(row)}"
 
 

@@ -24,7 +24,7 @@ Child = str | Markup | None
 """What an element may contain; None is left out."""
 
 Attribute = str | int | float | None
-"""Value of an attribute; None leaves it out."""
+"""Value of an attribute; with None it is not written."""
 
 VOID = ("meta",)
 """Elements without an end tag."""
@@ -67,7 +67,7 @@ FEWEST_BARS = 2
 
 
 def apart(rows: Sequence[Row], ratios: str) -> str:
-    """A word for a drawing whose bars are not of one machine in one run, and what there is to compare instead."""
+    """A note for a drawing whose bars are not of one machine in one run, and what there is to compare instead."""
     places = several(rows)
     return f" Of {places}: compare {ratios}, not bars." if places else ""
 

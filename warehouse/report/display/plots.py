@@ -160,7 +160,7 @@ PALEST = 0.4
 
 GROUP_LABELS = 92.0
 THIN_BAR, THIN_GAP, BETWEEN = 9.0, 2.0, 7.0
-"""Height of a bar that stands in a group, the space below it, and below a group."""
+"""Height of a bar in a group, the space below it, and below a group."""
 
 
 def speedup_plots(

@@ -104,7 +104,7 @@ def fair_share(rows: Sequence[Row], group: Callable[[Row], object]) -> list[Row]
 
 
 def without_empty(columns: Sequence[Heading], rows: Sequence[Row]) -> list[Heading]:
-    """Columns in which any row has something: what a kind of machine never tells is left out."""
+    """Columns in which any row has something: what a kind of machine never reports is left out."""
     first, *others = columns
     return [first, *(each for each in others if any(each.cell(row) != NOTHING for row in rows))]
 
@@ -138,7 +138,7 @@ PROMPT_SLACK = 0.01
 """Prompts may be so much longer or shorter than their condition says, as a share, before the table says it."""
 
 BETWEEN_STARTS = "between starts"
-"""What an interval speaks for if it rests on several starts; a table in which all do doesn't say so row by row."""
+"""What an interval covers if it rests on several starts; a table in which all do doesn't say so row by row."""
 
 
 def condition_cell(row: Row) -> Child:

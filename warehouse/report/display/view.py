@@ -50,8 +50,9 @@ PESSIMISM = ("worse", "inconclusive", "non-inferior")
 LOAD_STEP, PROMPTS_STEP, DEPTH_STEP, MEMORY_STEP = "load", "prompts", "depth", "memory"
 
 APART = (LOAD_STEP, PROMPTS_STEP, DEPTH_STEP)
-"""Steps whose rates have sections of their own, in the order in which they are a bench's headline where nothing else
-was timed on it: given prompts, and a part of a request."""
+"""Steps whose rates have sections of their own: a load, given prompts, and a part of a request.
+
+Where nothing else was timed on a bench, the first of these that was timed is its headline."""
 
 
 Bench = tuple[str, str, str]
@@ -133,15 +134,15 @@ class View:
         return self._pairs_by_cell.get((row["run_id"], row["cell_key"], kind), [])
 
     def latencies(self, row: Row) -> Row | None:
-        """The row of `load` beside a row of a prompt suite; None: there is none."""
+        """The row of `load` that belongs to a row of a prompt suite; None: there is none."""
         return self._load_by_condition.get((row["run_id"], row["cell_key"], row["condition"]))
 
     @cached_property
     def rates(self) -> list[Row]:
         """Rows with a headline rate, whatever their verdict.
 
-        Rates of a prompt suite under load are a bench's headline where nothing else was timed on it, then those of
-        named workloads, then those of generation at a depth; those of single categories never are.
+        Where nothing else was timed on a bench, the rates of a prompt suite under load are its headline. Without these,
+        the rates of named workloads are, then those of generation at a depth. Rates of single categories never are.
         """
         rated = [row for row in self.rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
         whole = [row for row in rated if row["step"] != LOAD_STEP or category_of(row["condition"]) is None]
@@ -173,7 +174,7 @@ class View:
 
 
 def _rank(row: Row) -> int:
-    """Which steps' rates stand for a bench before which others: 0 those of load shapes, then those told apart."""
+    """Order in which steps' rates represent a bench: 0 those of load shapes, then those with sections of their own."""
     return 1 + APART.index(row["step"]) if row["step"] in APART else 0
 
 
@@ -237,9 +238,9 @@ def measured_in(point: Row) -> str:
 
 
 def headline_shape(rows: list[Row]) -> LoadShape | None:
-    """The load that stands for a bench: fewest requests at a time, then the shortest context.
+    """The load that represents a bench: fewest requests at a time, then the shortest context.
 
-    None: nothing was timed, or several workloads were, of which none stands for the others.
+    None: nothing was timed, or several workloads were, of which none represents the others.
     """
     known = [row for row in rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
     workloads = {workload_of(row["condition"]) for row in known if row["step"] == PROMPTS_STEP}
@@ -257,7 +258,7 @@ HELD_AGAINST = ("run_id", "precision", "engine", "gpu", "step")
 
 
 def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
-    """Pick what is shown: the newest run of every cell and step on every machine, and the AR that it was held against.
+    """Pick what is shown: the newest run of every cell and step on every machine, and the AR it was compared with.
 
     Args:
         tables: of one snapshot.
@@ -309,8 +310,8 @@ def _points(curves: pl.DataFrame, kept: pl.DataFrame, how: Literal["semi", "anti
 def _newest(rows: pl.DataFrame) -> pl.DataFrame:
     """Cell, machine, step and run of what is shown.
 
-    A run that measured only a control stands beside what an earlier one measured, and replaces none of it. A run's AR
-    stays while a row that was divided by it does, though AR was measured again since.
+    A run that measured only a control is shown next to what an earlier run measured, and replaces none of it. A run's
+    AR stays as long as a row that was divided by it stays, even if AR was measured again since.
     """
     ordered = rows.sort("measured_at", "run_id")
     measured = ordered.filter(~pl.col("reasons").list.contains(Reason.NOT_MEASURED.value))
@@ -331,10 +332,10 @@ def _pairs(pairs: pl.DataFrame, kept: pl.DataFrame, runs: pl.DataFrame) -> pl.Da
 
 
 def _named(pairs: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
-    """The pairs with what must stand beside their cells' names, which only rows know.
+    """The pairs with what their cells' names must be marked by, which only rows know.
 
-    A placebo stands under the cell that brought its AR along. It has that one's weights, because dummy ones are only
-    compared with dummy ones, but neither drafts nor denoises, so that nothing else of it was replayed.
+    A placebo is listed under the cell that brought its AR along. It has that cell's weights, because dummy weights are
+    only compared with dummy ones. But it neither drafts nor denoises, so nothing else of it was replayed.
     """
     cell = ("run_id", "cell_key")
     facts = shown.select(*cell, *MARKED).unique(cell, keep="first", maintain_order=True)

@@ -1,6 +1,6 @@
-"""Which published row stands beside a row of ours, and which of their figures may be divided by each other.
+"""Which published row is shown next to a row of ours, and which of their figures may be divided by each other.
 
-A ratio of two rates of one machine (a speedup) and a score say something about another machine's; a rate doesn't, nor
+A ratio of two rates of one machine (a speedup) and a score say something about another machine's. A rate doesn't, nor
 does a latency. What else differs between the two measurements is said in words, never corrected for.
 """
 
@@ -22,13 +22,14 @@ MEMORY_STEP, MEMORY_FIGURE = "memory", "memory_gb"
 """What a source's figure counts decides which of our memory step's means the same.
 
     in use              what was taken of the card while it generated: `engine_memory_peak_bytes`, of the engine's own
-                        processes over a request of full length. Only of an engine that takes what it needs: one that
-                        keeps a cache (vLLM) takes the share of the card that it is told to, whatever it needs.
-    weights and cache   a sum of what has to fit: `weights_bytes`, target and draft, and the cache of one request of
-                        full length, which is `kv_bytes_per_token` times its tokens.
+                        processes over a request of full length. Only of an engine that takes what it needs. One that
+                        keeps a cache (vLLM) takes the configured share of the card, whatever it needs.
 
-`gpu_memory_peak_bytes` is of everybody on the card, so it is nobody's twin. Sources print GB and don't say whether of
-10^9 bytes; ours are.
+    weights and cache   the sum that must fit on the card: `weights_bytes`, target and draft, and the cache of one
+                        request of full length, which is `kv_bytes_per_token` times its tokens.
+
+`gpu_memory_peak_bytes` is of all processes on the card, so it is no figure's twin. Sources print GB and don't say
+whether of 10^9 bytes; ours are.
 """
 
 
@@ -73,7 +74,7 @@ def _weights_and_cache(row: Mapping[str, Any]) -> float | None:
 
 
 SHORT_CONTEXT_TOKENS = 1024
-"""Contexts up to here are alike, whatever their length: a few MB of cache beside GB of weights. Also one that isn't
+"""Contexts up to here are alike, whatever their length: a few MB of cache next to GB of weights. Also one that isn't
 published, which no write-up calls long."""
 
 ALIKE = 0.1
@@ -83,12 +84,12 @@ ANYWHERE = ("speedup", "score", MEMORY_FIGURE)
 """Figures that are compared across machines."""
 
 SERVED = ("model", "precision", "technique")
-"""What is the same of two rows that are put beside each other."""
+"""What two rows that are compared have in common."""
 
 COMPARED = {name: name for name in ("speedup", "tok_s", "chars_s", "ttft_ms", "tpot_ms", "score")} | {
     "wall_s": "answer_s",
 }
-"""Published figures that columns of the dataset are put beside, and those columns."""
+"""Published figures with which columns of the dataset are compared, and those columns."""
 
 COMPARED_OF_A_PART = {
     "prefill": {"prefill_tok_s": "tok_s", "ttft_ms": "ttft_ms"},
@@ -98,7 +99,7 @@ COMPARED_OF_A_PART = {
 
 
 class Twin(NamedTuple):
-    """One figure of ours beside the published one."""
+    """One figure of ours with the published one."""
 
     row: Mapping[str, Any]
     published: Published
@@ -148,7 +149,7 @@ class Twin(NamedTuple):
 
 
 def twins(rows: Sequence[Mapping[str, Any]], published: Sequence[Published]) -> list[Twin]:
-    """Every figure of these rows that somebody published of the same model, precision, technique, K and load."""
+    """Every figure of these rows that was published of the same model, precision, technique, K and load."""
     return [twin for row in rows for judged in published if _alike(row, judged.row) for twin in _figures(row, judged)]
 
 
@@ -162,7 +163,7 @@ def _alike(row: Mapping[str, Any], published: PublishedRow) -> bool:
         return row.get("score") is not None and counts(row) and _same_suite(row, published)
     if row["step"] == MEMORY_STEP:
         return None not in (published.memory_gb, published.memory_is) and _as_long(row, published)
-    if row["concurrency"] is None:  # no load that anybody publishes: a schedule's, or none at all
+    if row["concurrency"] is None:  # no load of a publication: a schedule's, or none at all
         return False
     if not _same_text(row, published) or not _same_load(row, published):
         return False
@@ -172,7 +173,7 @@ def _alike(row: Mapping[str, Any], published: PublishedRow) -> bool:
 
 
 def _same_text(row: Mapping[str, Any], published: PublishedRow) -> bool:
-    """One workload beside that workload, a category beside that category, all text beside all."""
+    """A workload is compared with that workload, a category with that category, all text with all."""
     condition, workload = row["condition"] or "", published.workload
     if row["step"] == "prompts":
         return workload is not None and _plain(workload) == workload_of(condition)
@@ -181,7 +182,7 @@ def _same_text(row: Mapping[str, Any], published: PublishedRow) -> bool:
 
 
 def _same_load(row: Mapping[str, Any], published: PublishedRow) -> bool:
-    """As many requests in flight; a category's average over several loads stands beside each of ours."""
+    """As many requests in flight; a category's average over several loads is shown next to each of ours."""
     if published.concurrency is None:
         return row["step"] == "load" and published.workload is not None
     return bool(row["concurrency"] == published.concurrency)

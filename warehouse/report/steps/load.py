@@ -205,7 +205,7 @@ def _followed(view: View, column: str) -> Value:
 
 
 def value_of(view: View, column: str) -> Value:
-    """A column of the row of `load` beside a row; None where there is none."""
+    """A column of the row of `load` that belongs to a row; None where there is none."""
 
     def found(row: Row) -> float | None:
         beside = view.latencies(row)

@@ -61,7 +61,7 @@ def _found_at(depth: int) -> Callable[[figures.Row], Child]:
 
 
 def _mark(row: figures.Row | None) -> Child:
-    """`3 of 3 (0.29 to 1.00)`; what is lost, cut off or not to be believed is said in words: colour only repeats it."""
+    """`3 of 3 (0.29 to 1.00)`; words say what is lost, cut off or not reliable, and colour only repeats them."""
     if row is None:
         return NOTHING
     found = round(row["score"] * row["n"])

@@ -11,7 +11,7 @@ from warehouse.report.display.view import View
 
 
 def parity_section(view: View) -> Markup:
-    """Token-for-token comparison, with AR against itself beside it."""
+    """Token-for-token comparison, with AR against itself for comparison."""
     shown = view.of(step="parity")
     lead = (
         "The same prompts, greedily, with the technique off, on and off again. The control is AR's second pass, by a "

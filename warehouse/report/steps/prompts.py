@@ -94,7 +94,7 @@ def _workload(row: Row) -> str:
 
 
 def _in_order(rows: Sequence[Row]) -> list[Row]:
-    """By workload and load, so that a workload's cells stand together; among them AR first, then by name."""
+    """By workload and load, so that a workload's cells are together; among them AR first, then by name."""
     return sorted(
         rows,
         key=lambda row: (

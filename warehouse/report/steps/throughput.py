@@ -1,6 +1,6 @@
 """Sections about speed: AR, speedups, acceptance, and when the tokens of streams arrive.
 
-AR as the control of a cell is no row of the dataset, and yet what the cell is held against; it is drawn here, too.
+AR as the control of a cell is no row of the dataset, but the cell is compared with it. So it is drawn here, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def controls(view: View, title: str, starts: Sequence[Row], *figures: Heading) -
     """A table of AR's starts, one row per cell and condition, and what is said above and below; no starts: nothing.
 
     Args:
-        view: has the cells that the starts stand beside.
+        view: has the cells of which these starts are the controls.
         title: of the table.
         starts: rows of `visits`.
         figures: columns of what each start measured (`of_each`).
@@ -117,7 +117,7 @@ def _of_run(row: Row) -> tuple[str, ...]:
 
 
 def _is_told(view: View, control: Row, rates: Mapping[tuple[str, ...], float]) -> bool:
-    """Whether AR's own row of the run speaks for a control: nothing is divided by another rate than that."""
+    """Whether AR's own row of the run covers a control: nothing is divided by another rate than that."""
     own, pair = rates.get(_of_run(control)), view.speed_pair(control)
     return own is not None and (pair is None or isclose(pair["baseline_value"], own, rel_tol=1e-9))
 
@@ -243,7 +243,7 @@ def _bench_note(rows: Sequence[Row]) -> str:
 
 
 def _load_note(rows: Sequence[Row]) -> str:
-    """The bench, the lengths that were asked for, and a word where the bars are not of one machine."""
+    """The bench, the lengths that were asked for, and a note where the bars are not of one machine."""
     asked = lengths(rows[0])
     return _bench_note(rows) + (f" {asked}." if asked else "") + apart(rows, "speedups")
 

@@ -1,7 +1,7 @@
 """Speed rows of one comparison group: rates over all starts of a cell, latency, acceptance, bandwidth.
 
-A cell's figure is of the starts on one machine, and what it is held against was measured there, too. What needs the
-starts of the whole run (intervals, speedups) follows in `settled`.
+A cell's figure is of the starts on one machine, and the figure that it is compared with was measured there, too. What
+needs the starts of the whole run (intervals, speedups) follows in `settled`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from warehouse.ledger.verdicts import Reason
 
 
 def counted_acceptance(step: CommittedStep, raw: Raw) -> Row:
-    """Counts and ratios over all of the step's attempts that ended; empty: nothing is drafted, or nobody counted."""
+    """Counts and ratios over all of the step's attempts that ended; empty: nothing is drafted, or counted."""
     cell = step.planned.cell
     counted = raw.rows(step, ENGINE_COUNTED) if cell.technique.drafts else []
     if not counted:
@@ -93,7 +93,7 @@ def speed_rows(group: Group, measured: Mapping[Identity, Sequence[Visited]], raw
 def standing(
     step: CommittedStep, timed: Sequence[CommittedStep], homes: Mapping[tuple[str, Role], list[Machine]]
 ) -> Standing:
-    """What a cell is held against, on the machine with most of its starts that have a baseline, too.
+    """What a cell is compared with. Of the machines that have a baseline, too, it is the one with most of its starts.
 
     `timed` are the measured steps of its group; `homes` the machines of the group's complete starts.
     """
@@ -111,7 +111,7 @@ def standing(
 
 
 def _refusal(baseline: Cell | None, machine: Machine, there: Sequence[Machine]) -> str:
-    """Why a cell on this machine has nothing to be held against; empty: it has."""
+    """Why a cell on this machine has nothing to compare with; empty: it has."""
     if baseline is None:
         return f"{Reason.NO_BASELINE}: no AR cell of this run was measured"
     if not there:
@@ -146,7 +146,7 @@ def _cell_rows(visits: Sequence[Visited], machine: Machine, raw: Raw) -> list[Re
 
 
 def _of_one_engine(verdict: Judged, visits: Sequence[Visited]) -> Judged:
-    """Guard: visits whose machine nobody recorded may be of several, and those of one figure must be served alike."""
+    """Guard: visits without a recorded machine may be of several, and those of one figure must be served alike."""
     if visits[0].machine is None and len(visits) > 1:
         sentence = f"{len(visits)} visits, and nobody recorded on which machine"
         verdict = verdict.worsened("suspect", Reason.MIXED_MACHINES, sentence)
@@ -264,14 +264,15 @@ def _prompt_tokens(windows: Rows, requests: Rows) -> float | None:
 def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens: float | None) -> float | None:
     """Bytes that decoding must read per second over what the cards can read; null where that isn't known.
 
-    A step reads the active weights once, and of each sequence in flight the keys and values of its tokens so far: at
-    half its output, its prompt and half of that; where answers end by themselves, half of their mean, whatever the
-    cap. A draft is left out, so it is a lower bound. `decoding_steps` are of single sequences, so a step of the engine
-    has as many of them as it works on together. Source: Pope et al., arXiv 2211.05102, section 2.
+    A step reads the active weights once. For each sequence in flight it also reads the keys and values of its tokens so
+    far: on average of its prompt and half its output. Where answers end by themselves, that is half of their mean
+    length, whatever the cap. The draft's own reads are not counted, so this is a lower bound. `decoding_steps` are of
+    single sequences, so a step of the engine has as many of them as it works on together. Source: Pope et al., arXiv
+    2211.05102, section 2.
 
-    Of a mixture of experts it is a low bound as soon as a step works on several tokens, of other requests or to verify
-    a draft: they read further experts (82 of 128 at 16 tokens, not 8: `tasks/guards/machine.py`), and no model's file
-    says how many there are, nor what all tokens share.
+    For a mixture of experts the bound is low as soon as a step works on several tokens, of other requests or to verify
+    a draft. Those tokens read further experts (82 of 128 at 16 tokens, not 8: `tasks/guards/machine.py`). No model's
+    file says how many these are, nor what all tokens share.
 
     The weights are spread over the cards, so their bandwidths add up. `prompt_tokens` is a mean as sent; None: taken as
     asked for.
@@ -290,7 +291,7 @@ def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens
 
 
 def _answer_tokens(windows: Rows) -> float | None:
-    """As asked for, or the mean of answers that end by themselves; None: nobody counted those."""
+    """As asked for, or the mean of answers that end by themselves; None: those were not counted."""
     if windows[0]["mode"] != NATURAL:
         return float(windows[0]["output_tokens"] or 0)
     tokens, requests = total(windows, "completion_tokens"), total(windows, "requests")

@@ -51,7 +51,7 @@ class Visits(NamedTuple):
 
     @property
     def energy_j_per_token(self) -> float | None:
-        """Mean over the starts of which a card told any; None: of none."""
+        """Mean over the starts for which a card reported any; None: for none."""
         told = [start.columns["energy_j_per_token"] for start in self.starts]
         known = [energy for energy in told if energy is not None]
         return fmean(known) if known else None
@@ -63,7 +63,7 @@ class Visits(NamedTuple):
 
     @property
     def is_ok(self) -> bool:
-        """Whether every one may be believed, and all are starts of the same engine, timed by the same client."""
+        """Whether every start is ok, and all are of the same engine, timed by the same client."""
         if unlike_the_first(self.places) or timed_differently(self.places) is not None:
             return False
         return all(start.judged.verdict == "ok" for start in self.starts)
@@ -161,7 +161,7 @@ def placebo_pairs(arms: Arms, found: Mapping[Load, Components]) -> list[Row]:
 
 
 def among_placebos(checks: Sequence[tuple[Row, Estimate]]) -> list[Row]:
-    """The A/A checks of one run with what was seen and their last word, each as one of all of them."""
+    """The A/A checks of one run with what was seen and their final verdict, each as one of all of them."""
     done: list[Row] = []
     corrected = holm([estimate.p for _, estimate in checks])
     for (pair, estimate), p in zip(checks, corrected, strict=True):

@@ -1,7 +1,7 @@
-"""The last word on speeds: intervals, speedups and pairs, once all starts of a run are known.
+"""The final figures of speed: intervals, speedups and pairs, once all starts of a run are known.
 
-How much starts differ is estimated over all cells of a run, and a machine's drift over all its starts, so no
-comparison group can settle its own rows.
+How much starts differ is estimated over all cells of a run, and a machine's drift over all its starts. So no comparison
+group can settle its own rows.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from warehouse.dataset.statistics.visits import Components, Estimate, rate_inter
 from warehouse.ledger.verdicts import Reason
 
 TOKENS_SLACK = 1.05
-"""A verification step costs at least one step of AR, so a speedup can't exceed the tokens committed per step; the
-slack allows for noise that an interval over few repeats misses."""
+"""A verification step costs at least one step of AR, so a speedup can't exceed the tokens committed per step. The slack
+allows for noise that an interval over few repeats misses."""
 
 
 WITHIN_ONE_START = "within one start"
@@ -52,7 +52,7 @@ class Known(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """Rows of the tables with their last word, and what they were settled by."""
+    """Rows of the tables with their final figures, and what they were settled by."""
 
     results: list[Row]
     pairs: list[Row]
@@ -165,7 +165,7 @@ def speed_pair(
     differs: list[str],
     withheld: Reason | None,
 ) -> Row:
-    """A row with a speedup, as a comparison; only an ok row whose interval leaves 1 out is faster or slower.
+    """A row with a speedup, as a comparison; only an ok row whose interval excludes 1 is faster or slower.
 
     `ratio` is None within one start. `differs`: serving arguments in which the two differ. `withheld`: why the A/A
     check allows no claim.
@@ -199,7 +199,7 @@ _FAMILY = ("run_id", "step", "condition", "mode")
 def among_others(pairs: Sequence[Row]) -> list[Row]:
     """The pairs with their conclusion, their p values corrected for all cells of the run under the same condition.
 
-    Of twenty techniques that gain nothing one would read as faster by its interval alone: Holm withdraws such a claim.
+    By its interval alone, one of twenty techniques that gain nothing would read as faster. Holm withdraws such a claim.
     A row that isn't ok claims nothing, so it is none of so many and has no corrected p.
     """
     families: dict[tuple[str | None, ...], list[Row]] = {}

@@ -1,7 +1,7 @@
 """What one engine start measured: windows by condition and by machine, and the rows of `visits` that they become.
 
-A visit that was continued on another machine was measured twice, in part: the windows of the machine that committed
-are its figure, those of the other one are a row of their own that says so.
+A visit that was continued on another machine was measured twice, in part. The windows of the machine that committed are
+its figure. Those of the other machine are a row of their own that says so.
 
 Energy is by the cards' own figures:
 
@@ -32,7 +32,7 @@ from warehouse.ledger.verdicts import Reason
 
 
 def energy_of(windows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The columns of results that say it; nothing where no card told."""
+    """The columns of results that say it; nothing where no card reported energy."""
     said = [row["throttle_reasons"] for row in windows if row.get("throttle_reasons") is not None]
     throttled = {"throttle_reasons": sorted({reason for each in said for reason in each})} if said else {}
     known = [row for row in windows if row.get("energy_j") and row.get("power_w")]
@@ -73,7 +73,7 @@ class Visited(NamedTuple):
     place: Row
     """Provenance of the attempt that committed."""
     powered: Rows | None = None
-    """Windows over which the cards told their energy, where those are others than `windows`."""
+    """Windows over which the cards reported their energy, where those are others than `windows`."""
 
     @property
     def served(self) -> Cell:
@@ -142,7 +142,7 @@ def visited(step: CommittedStep, raw: Raw, windows: Rows, requests: Rows) -> lis
 
 
 def _of_one_start(windows: Rows, requests: Rows) -> tuple[Rows, Rows]:
-    """Without what an attempt left of a condition that a later one began again: two starts are no one figure."""
+    """Without what an attempt left of a condition that a later one began again: two starts don't make one figure."""
     repeats = [row["repeat"] for row in windows]
     if len(set(repeats)) == len(repeats):
         return windows, requests
@@ -159,7 +159,7 @@ def machine_of(place: Row) -> str | None:
 
 
 def _held_to_one_machine(verdict: Judged, step: CommittedStep, machines: dict[int, str | None], rows: Rows) -> Judged:
-    """Guard: no window of a figure comes from an attempt whose machine nobody recorded, unless it had only that one."""
+    """Guard: no window of a figure comes from an attempt without a recorded machine, unless it had only that one."""
     tries = {row["attempt"] for row in rows}
     unknown = sorted(number for number in tries if machines.get(number) is None)
     if not unknown or tries == {step.commit.attempt}:
