@@ -14,7 +14,7 @@ timed = @start=$$(date +%s); $(2) && echo "$(1): $$(($$(date +%s) - start)) s"
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## measure a tiny model family on this machine, no GPU needed, and open the report
+demo: ## measure a tiny model family on this machine, no GPU needed, and say where the report is
 	@bin/environment --then-s 520 engine-cpu control node lm-eval >/dev/null
 	@bin/sweep demo $(ARGS)
 
