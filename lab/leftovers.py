@@ -67,7 +67,9 @@ def kill_body(process: subprocess.Popen[bytes]) -> None:
     """
     if process.poll() is not None:
         return
-    first = (PROC / str(process.pid) / "task" / str(process.pid) / "children").read_text(encoding="ascii").split()
+    first: list[str] = []
+    with contextlib.suppress(FileNotFoundError):  # a kernel without CONFIG_PROC_CHILDREN: then `unshare` goes first
+        first = (PROC / str(process.pid) / "task" / str(process.pid) / "children").read_text(encoding="ascii").split()
     if first:
         send(map(int, first), signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
