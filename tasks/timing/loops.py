@@ -57,7 +57,7 @@ async def closed_loop(
         for place, ready in waiting:
             await load.exchange(place, ready)
 
-    with Load(send, on_answer) as load:
+    with Exchanges(send, on_answer) as load:
         return await load.all_of(slot() for _ in range(min(concurrency, len(requests))))
 
 
@@ -77,11 +77,11 @@ async def open_loop(
         await load.exchange(place, ready, start_s + moment_s)
 
     due = enumerate(zip(requests, moments_s, strict=True))
-    with Load(send, on_answer) as load:
+    with Exchanges(send, on_answer) as load:
         return await load.all_of(at(place, ready, moment_s) for place, (ready, moment_s) in due)
 
 
-class Load:
+class Exchanges:
     """The exchanges of a load, by place. While it is entered, large answers are packed; what isn't stays as it is.
 
     Streams of a load are hundreds of megabytes as they came. Nothing is decoded: that would take Python's lock from the
@@ -94,7 +94,7 @@ class Load:
         self._thread = ThreadPoolExecutor(1, "packing")
         self._packing: list[Future[None]] = []
 
-    def __enter__(self) -> Load:
+    def __enter__(self) -> Exchanges:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tasks.client import Heard, Ready, RequestFailed, Unanswered, stream_reply_of
 from tasks.client.replies import PACK_FROM_BYTES
-from tasks.timing.loops import Exchange, Load, closed_loop, constant_moments, open_loop, poisson_moments
+from tasks.timing.loops import Exchange, Exchanges, closed_loop, constant_moments, open_loop, poisson_moments
 from tasks.timing.timed import TICK_S, ClientWatch, Lateness
 from tasks.wire.connection import Arrivals, Patience
 from tests.tasks.test_cell import wait_until
@@ -166,7 +166,7 @@ def test_what_has_ended_is_packed_while_others_are_still_timed() -> None:
         heard = load.exchanges[place].heard
         return heard is not None and heard.is_packed
 
-    with Load(send) as load:
+    with Exchanges(send) as load:
         asyncio.run(load.exchange(0, Ready(b"", {}, True, Patience())))
         wait_until(lambda: is_packed(0), "the answer to be packed")
 
