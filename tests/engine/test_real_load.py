@@ -51,12 +51,14 @@ def test_a_schedule_is_answered_at_its_rate_and_has_no_speed(store: Path) -> Non
     assert rows.filter(technique="mtp")["acceptance_length"].null_count() == 0
     load = pl.read_parquet(store / "load.parquet").filter(offered_s=8.0)
     whole = load.filter(pl.col("category").is_null())
-    for name in ("requests_s", "in_flight", "overloaded", "sent_late_ms"):
+    for name in ("in_flight", "sent_late_ms"):
         assert whole[name].null_count() == 0, name
-    followed = whole.filter(~pl.col("overloaded"))  # behind on a busy machine, nothing is in a steady state
-    for name in ("goodput_s", "ttft_p50_ms", "itl_p50_ms"):
-        assert followed[name].null_count() == 0, name
-    assert (whole["requests_s"] > 0).all() and (whole["in_flight"] > 0).all()
+    assert (whole["in_flight"] > 0).all()
+    # Behind on a busy machine, nothing is in a steady state; where it was still filling, nobody can tell (null).
+    assert (whole["requests_s"].is_null() == whole["overloaded"].is_null()).all()
+    followed = whole.filter(~pl.col("overloaded"))
+    for name in ("requests_s", "goodput_s", "ttft_p50_ms", "itl_p50_ms"):
+        assert followed[name].null_count() == 0 and (followed[name] > 0).all(), name
 
 
 class TestLoad(SoundTwin):

@@ -17,7 +17,9 @@ from warehouse.ledger.commits import Ledger
 from warehouse.ledger.formulas.load_windows import counted_gaps
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import LOAD_REQUESTS, LOAD_WINDOWS
-from warehouse.report.steps.load import load_section, rate_section
+from warehouse.report.display.markup import Markup
+from warehouse.report.display.view import View
+from warehouse.report.steps import step_sections
 
 SPEC = LoadStep.model_validate(
     {"step": "load", "dataset": "twin", "rates": [2, 8], "limits": {"ttft_ms": 60, "e2e_s": 2}}
@@ -52,6 +54,11 @@ def served(load: Offered, number: int = REQUESTS, seed: int = 3) -> list[Row]:
             "engine_draft_tokens": 80, "engine_accepted_tokens": 30, "engine_accepted_histogram": [5, 5, 5, 5, 0],
         })  # fmt: skip
     return rows
+
+
+def sections(view: View) -> dict[str, Markup | None]:
+    """As the page has them, by anchor."""
+    return {each.anchor: each.make(view) for each in step_sections()}
 
 
 def window(load: Offered, rows: list[Row]) -> Row:
@@ -182,15 +189,16 @@ def test_a_row_that_is_too_short_to_tell_is_neither_followed_nor_overloaded_and_
     light = only(built.load, condition=LIGHT.name)
     assert light["overloaded"] is light["requests_s"] is light.get("goodput_s") is None
     assert not only(built.results, condition=LIGHT.name)["details"]
-    page = rate_section(view_of(built))
+    page = sections(view_of(built))["load-rates"]
     assert page is not None and "no: overloaded" in page, "the other load's"
     assert ">yes<" not in page and ">\N{EN DASH}<" in page
 
 
 def test_the_page_has_curves_against_the_rate_and_names_who_can_not_follow(built: Consolidated) -> None:
     view = view_of(built)
-    page = rate_section(view)
-    assert page is not None and load_section(view) is None
+    shown = sections(view)
+    page = shown["load-rates"]
+    assert page is not None and shown["load"] is None
     assert page.count('class="line ') == 2, "latencies of a queue that grows are in the table only"
     assert "no: overloaded" in page and "that keep TTFT 60 ms, end to end 2 s." in page
     assert page.count("Dashed: all that is offered.") == 2

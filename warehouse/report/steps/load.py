@@ -271,5 +271,6 @@ def in_flight(row: Row) -> float | None:
 
 SECTIONS = (
     Section("load", "Load", load_section, 32),
+    Section("load-rates", "Load on a schedule", rate_section, 33),
     Section("load-categories", "Load by category", category_section, 34),
 )
