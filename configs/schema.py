@@ -4,16 +4,39 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import reduce
+from inspect import isabstract
+from operator import or_
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
 from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu, Serving
 from configs.frozen import Frozen, Grown
-from configs.known_steps import Step
+from configs.step import MeasuredStep, StepIncomplete, step_module, step_names
 from configs.visits import Design, Drop, Measurement, Start, starts_of
 from configs.without_weights import Replay
+
+
+def _spec(name: str) -> type[MeasuredStep]:
+    """The one spec class in a step's file; none, several or an abstract one is an error."""
+    module = step_module("configs", name)
+    own = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
+    specs = [each for each in own if issubclass(each, MeasuredStep)]
+    file = f"configs/steps/{name}.py"
+    if len(specs) != 1:
+        raise StepIncomplete(f"{file} has {len(specs)} classes derived from MeasuredStep; accepted: one")
+    if isabstract(specs[0]):
+        raise StepIncomplete(f"{file}: {specs[0].__name__} has no workload; without one it would look free")
+    return specs[0]
+
+
+if TYPE_CHECKING:
+    Step = MeasuredStep
+else:
+    Step = Annotated[reduce(or_, map(_spec, step_names())), Field(discriminator="step")]
+"""Any step, told apart by its `step` name."""
 
 
 class Suite(Frozen):

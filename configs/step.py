@@ -1,4 +1,6 @@
-"""What planning must know of every step: where it fits, what it asks of the engine, which settings it refuses.
+"""Which steps there are, and what planning must know of each.
+
+That is where it fits, what it asks of the engine, and which settings it refuses.
 
 A step has a file of its name in several folders:
 
@@ -9,7 +11,7 @@ A step has a file of its name in several folders:
     warehouse/report/steps/   its sections of the page, if it has any
 
 Evaluations by a framework share the file `eval.py`: each is an entry of `configs/evals/suites.py`. CONTRIBUTING.md has
-the recipe.
+the recipe. None is registered.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import ClassVar, NamedTuple
 
 from configs.cell import Cell
@@ -123,3 +128,37 @@ def more_steps(room: str) -> list[str]:
         raise SpecsweepError(f"{VARIABLE} is {folder!r}: no such folder; name one that has configs/steps/, or unset it")
     os.environ[VARIABLE] = str(path)  # processes that are started from here may work in another folder
     return [str(path / room / "steps")]
+
+
+class StepIncomplete(SpecsweepError):
+    """A step lacks a file, or something in it; the text says which."""
+
+
+def step_names() -> list[str]:
+    """Module names in `configs/steps/`, sorted; they have `_` where the step's name has `-`."""
+    return sorted(module.name for module in iter_modules(import_module("configs.steps").__path__))
+
+
+def module_of(room: str, spec: MeasuredStep) -> ModuleType:
+    """The module that has the name of the spec's file in another room.
+
+    Raises:
+        StepIncomplete: there is none.
+    """
+    return step_module(room, type(spec).__module__.rpartition(".")[2])
+
+
+def step_module(room: str, name: str) -> ModuleType:
+    """The module `<room>/steps/<name>.py`; a room's name is dotted, as `warehouse.dataset`.
+
+    Raises:
+        StepIncomplete: there is none.
+    """
+    try:
+        return import_module(f"{room}.steps.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{room}.steps.{name}":
+            raise
+        raise StepIncomplete(
+            f"step {name!r} has no {room.replace('.', '/')}/steps/{name}.py; CONTRIBUTING.md says what a step needs"
+        ) from None

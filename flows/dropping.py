@@ -9,9 +9,8 @@ from configs.schema import Plan, PlannedCell
 from configs.visits import BACK
 from warehouse.dataset.build import consolidate
 from warehouse.dataset.curves import curves_of, out_after_first_visit
-from warehouse.ledger.commits import Ledger
+from warehouse.ledger.commits import Ledger, rows_in_force
 from warehouse.ledger.lease import Leases
-from warehouse.ledger.regrades import rows_in_force
 from warehouse.ledger.store import until_back
 from warehouse.ledger.tables import VERDICTS
 from warehouse.ledger.verdicts import Reason

@@ -22,7 +22,7 @@ from flows.clusters.skypilot.task_file import load_task
 from flows.plans import is_rejected
 from tasks.engine import command, program
 from tasks.engine.program import is_ours
-from tasks.guards.machine import other_gpu
+from tasks.guards.steadiness import other_gpu
 from tasks.place import gpu
 from warehouse.ledger.commits import Ledger
 

@@ -20,13 +20,12 @@ from functools import partial
 from configs import secrets
 from configs.errors import SpecsweepError, leave
 from configs.secrets import guard_streams
+from tasks.context import file_of
 from tasks.engine.machine import cell_workdir
 from tasks.engine.server import EngineFailed
-from tasks.heartbeat import INTERVAL_S, HeartbeatSender
-from tasks.known_steps import file_of
 from tasks.notice import heed, keep_alive
 from tasks.outbox import outbox_folder, send_left
-from tasks.runner import Runner, todo
+from tasks.runner import INTERVAL_S, HeartbeatSender, Runner, todo
 from warehouse.ledger.claims import Claims
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import HEARTBEAT_DEADLINE_S, Leases

@@ -1,15 +1,37 @@
-"""The engine's own counters, read before and after a piece of work: the second count of every token.
+"""What an engine counts of itself, and what the driver says of its cards: power, energy, clocks, heat and memory.
 
-Names and labels are those of vLLM's Prometheus metrics (`/metrics`). A counter that a server does not have is None:
-"absent" (it does not speculate) and 0 (its draft is dead) are different findings.
+The engine's counters are read before and after a piece of work: the second count of every token.
+
+Units, from NVML's reference (docs.nvidia.com, "Device Queries"):
+    energy: nvmlDeviceGetTotalEnergyConsumption, mJ since the driver was loaded. Volta and newer.
+    power: nvmlDeviceGetPowerUsage, mW; from Ampere on, but for GA100, a mean over the last second.
+    memory: nvmlDeviceGetMemoryInfo, bytes in use by anybody, what the driver keeps for itself included.
+    clock: nvmlDeviceGetClockInfo, MHz, of the multiprocessors.
+    temperature: nvmlDeviceGetTemperature, Celsius, of the die.
+    reasons: nvmlDeviceGetCurrentClocksThrottleReasons, bits, why the clock is below what was asked for.
+
+Columns of a timed window:
+    energy_j: sum over cards of (counter at the end - counter at the begin). Without a counter it is the integral of
+    the card's power by trapezoids, sum of (p[i] + p[i+1]) / 2 x (t[i+1] - t[i]).
+    power_w: energy_j over the seconds between the first and the last look, all cards together.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator
-from itertools import zip_longest
-from typing import NamedTuple
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import pairwise, zip_longest
+from math import fsum
+from statistics import median
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from warehouse.ledger.tables import CARD_COLUMNS
 
 NAMES = {
     "generation_tokens": ("vllm:generation_tokens_total",),
@@ -89,3 +111,227 @@ def samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
         found = None if line.startswith("#") else _SAMPLE.match(line)
         if found:
             yield found["name"], dict(_LABEL.findall(found["labels"] or "")), float(found["value"])
+
+
+LIBRARY = "pynvml"
+"""Module of the package nvidia-ml-py."""
+
+UNKNOWN = "power and energy aren't measured: {}"
+
+
+class Reading(NamedTuple):
+    """One look at one card; None: the driver doesn't say it of this card."""
+
+    at_s: float
+    """By `time.monotonic`."""
+    energy_mj: int | None
+    power_mw: int | None
+    used_bytes: int | None
+    clock_mhz: int | None
+    temperature_c: int | None
+    reasons: int | None
+
+
+class Cards:
+    """The cards of one engine. `look` may be called from any thread."""
+
+    def __init__(self, nvml: Any, uuids: Sequence[str]) -> None:
+        """Find the cards.
+
+        Raises:
+            nvml.NVMLError: one of them isn't there.
+        """
+        self._nvml = nvml
+        self._handles = [nvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
+
+    def look(self) -> list[Reading]:
+        """A reading of every card."""
+        return [self._reading(handle) for handle in self._handles]
+
+    def most_bytes_of(self, pids: Collection[int]) -> int | None:
+        """Memory of these processes on the card where they have most; None: the driver shows none of them.
+
+        It shows none where it numbers processes otherwise than we do, as beside a container.
+        """
+        taken = [self._bytes_of(handle, pids) for handle in self._handles]
+        return max((each for each in taken if each is not None), default=None)
+
+    def _bytes_of(self, handle: Any, pids: Collection[int]) -> int | None:
+        shown = self._said(self._nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
+        known = [each.usedGpuMemory for each in shown if each.pid in pids and each.usedGpuMemory is not None]
+        return sum(known) if known else None
+
+    def _reading(self, handle: Any) -> Reading:
+        nvml, said = self._nvml, self._said
+        memory = said(nvml.nvmlDeviceGetMemoryInfo, handle)
+        return Reading(
+            time.monotonic(),
+            said(nvml.nvmlDeviceGetTotalEnergyConsumption, handle),
+            said(nvml.nvmlDeviceGetPowerUsage, handle),
+            None if memory is None else memory.used,
+            said(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            said(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+            said(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
+        )
+
+    def _said(self, ask: Callable[..., Any], *about: Any) -> Any:
+        try:
+            return ask(*about)
+        except self._nvml.NVMLError:
+            return None  # not supported by this card, or this driver: its column is null
+
+
+@contextmanager
+def opened(uuids: Sequence[str], tell: Callable[[str], None]) -> Iterator[Cards | None]:
+    """The cards, while they are needed; None, and one line why, where nothing can be read off any."""
+    if not uuids:
+        tell(UNKNOWN.format("no card is used that a driver tells of"))
+        yield None
+        return
+    try:
+        nvml = import_module(LIBRARY)
+    except ModuleNotFoundError:
+        tell(UNKNOWN.format("the package nvidia-ml-py isn't installed here"))
+        yield None
+        return
+    try:
+        nvml.nvmlInit()
+        cards = Cards(nvml, uuids)
+    except nvml.NVMLError as error:
+        tell(UNKNOWN.format(f"NVML says {error}"))
+        yield None
+        return
+    try:
+        yield cards
+    finally:
+        nvml.nvmlShutdown()
+
+
+INTERVAL_S = 0.1
+"""Pause between two looks: ten in a window of a second, for clocks, heat and memory. Energy is a counter's difference
+over the window, and needs only the first and the last."""
+
+
+class Sampler:
+    """Looks when it is entered, every `INTERVAL_S`, and when it is left; `looks` are known afterwards.
+
+    Each look is a reading per card. Without cards there is none.
+    """
+
+    def __init__(self, cards: Cards | None) -> None:
+        self.looks: list[list[Reading]] = []
+        self._cards = cards
+        self._begun, self._stopping = threading.Event(), threading.Event()
+        self._looking: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> Sampler:
+        if self._cards is not None:
+            self._looking = asyncio.get_running_loop().run_in_executor(None, self._look_until_stopped, self._cards)
+            try:
+                await asyncio.to_thread(self._begun.wait)
+            except BaseException:  # what isn't entered is never left: without this the thread would look for ever
+                self._stopping.set()
+                raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        if self._looking is not None:
+            await self._looking
+
+    def _look_until_stopped(self, cards: Cards) -> None:
+        try:
+            self.looks.append(cards.look())
+        finally:
+            self._begun.set()
+        while not self._stopping.wait(INTERVAL_S):
+            self.looks.append(cards.look())
+        self.looks.append(cards.look())
+
+
+Looks = Sequence[Sequence[Reading]]
+"""In order of time, each with a reading per card; none: nobody looked."""
+
+SHORTEST_S = 0.5
+"""A shorter window has no energy, since its ends would decide. Counters move in steps of up to a tenth of a second, and
+power is a mean over a second."""
+
+LEAST_SAMPLES = 10
+"""So many readings of power make an integral, where there is no counter."""
+
+REASONS = {
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake",
+}
+"""Bits of nvmlClocksThrottleReasons that slow a working card; idling and clocks that somebody set are none."""
+
+COUNTER, SAMPLES = "counter", "samples"
+
+
+def card_columns(looks: Looks) -> dict[str, Any]:
+    """The columns of `CARD_COLUMNS`, all of them null without a look.
+
+    Clocks are of the looks in between: before its first request and behind its last one a card may idle.
+    """
+    columns: dict[str, Any] = dict.fromkeys(column.name for column in CARD_COLUMNS)
+    if not looks:
+        return columns
+    inside = [reading for look in looks[1:-1] for reading in look]
+    everything = [reading for look in looks for reading in look]
+    clocks = [reading.clock_mhz for reading in inside if reading.clock_mhz is not None]
+    energy, source = _energy(looks)
+    return columns | {
+        "energy_j": energy,
+        "energy_from": source,
+        "power_w": None if energy is None else energy / _seconds(looks),
+        "gpu_memory_peak_bytes": _most(reading.used_bytes for reading in everything),
+        "clock_mhz_min": min(clocks, default=None),
+        "clock_mhz_median": median(clocks) if clocks else None,
+        "temperature_c_max": _most(reading.temperature_c for reading in everything),
+        "throttle_reasons": _reasons([reading.reasons for look in looks[1:] for reading in look]),
+    }
+
+
+def _seconds(looks: Looks) -> float:
+    return looks[-1][0].at_s - looks[0][0].at_s
+
+
+def _energy(looks: Looks) -> tuple[float | None, str | None]:
+    """Joules of all cards, and where they come from; None: of some card nobody knows."""
+    if _seconds(looks) < SHORTEST_S:
+        return None, None
+    series = [*zip(*looks, strict=True)]
+    counted = [_counted(each) for each in series]
+    found = [_integral(each) if joules is None else joules for each, joules in zip(series, counted, strict=True)]
+    known = [joules for joules in found if joules is not None]
+    if len(known) < len(found):
+        return None, None
+    return fsum(known), SAMPLES if None in counted else COUNTER
+
+
+def _counted(readings: Sequence[Reading]) -> float | None:
+    """A counter that stood still tells nothing: a card that is on takes power."""
+    first, last = readings[0].energy_mj, readings[-1].energy_mj
+    return None if first is None or last is None or last <= first else (last - first) / 1000
+
+
+def _integral(readings: Sequence[Reading]) -> float | None:
+    known = [(reading.at_s, reading.power_mw / 1000) for reading in readings if reading.power_mw is not None]
+    if len(known) < max(LEAST_SAMPLES, len(readings)):
+        return None
+    return fsum((watt + then) / 2 * (after_s - at_s) for (at_s, watt), (after_s, then) in pairwise(known)) or None
+
+
+def _most(values: Any) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _reasons(said: Sequence[int | None]) -> list[str] | None:
+    known = [bits for bits in said if bits is not None]
+    return [name for bit, name in REASONS.items() if any(bits & bit for bits in known)] if known else None

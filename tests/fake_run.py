@@ -17,8 +17,8 @@ from configs.load import load_sweep
 from configs.schema import PlannedCell
 from warehouse.ledger.commits import Commit, Ledger
 from warehouse.ledger.lease import Attempt, Leases
-from warehouse.ledger.parts import decode
 from warehouse.ledger.store import open_store
+from warehouse.ledger.tables import decode
 
 SWEEP = """
 name: fake

@@ -116,7 +116,7 @@ def test_a_node_needs_no_dataset_no_page_and_no_polars() -> None:
     """The runner and every step, imported in the environment of a node."""
     program = (
         "import json, sys, tasks.cell\n"
-        "from configs.known_steps import step_module, step_names\n"
+        "from configs.step import step_module, step_names\n"
         "steps = [step_module('tasks', name).__name__ for name in step_names()]\n"
         "print(json.dumps([steps, sorted(sys.modules)]))\n"
     )

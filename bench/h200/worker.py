@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from configs.schema import PlannedCell
-from tasks.guards.machine import other_gpu
+from tasks.guards.steadiness import other_gpu
 from tasks.place import gpu
 from tasks.runner import LOG_TAIL_LINES, CellRejected, todo
 from warehouse.ledger.commits import Ledger

@@ -115,7 +115,7 @@ def _csv(data: bytes) -> list[Any]:
 
 
 def _parquet(data: bytes) -> list[Any]:
-    """Read by this thread alone: see `warehouse/ledger/parts.py`."""
+    """Read by this thread alone: see `warehouse/ledger/tables.py`."""
     import pyarrow as pa  # takes a third of a second, and few datasets are Parquet
     import pyarrow.parquet as pq
 

@@ -15,8 +15,7 @@ from configs.checkout import git_head
 from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION
 from tasks.evals.regrade import Regraded, RegradeError, regraded
-from warehouse.ledger.commits import Ledger
-from warehouse.ledger.regrades import in_force, newest, read_regrade, rows_in_force, write_regrade
+from warehouse.ledger.commits import Ledger, in_force, newest, read_regrade, rows_in_force, write_regrade
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
 from warehouse.ledger.store import StoreError
 from warehouse.ledger.tables import VERDICTS
@@ -39,9 +38,9 @@ class Graded(NamedTuple):
 
     @property
     def state(self) -> str:
-        """What became of it: changed, confirmed (other readers read the same), unchanged, or no tape."""
+        """What became of it: changed, confirmed (other readers read the same), unchanged, or no response log."""
         if self.again is None:
-            return "no tape"
+            return "no response log"
         return "changed" if self.again.changed else "confirmed" if self.again.is_due else "unchanged"
 
     def document(self) -> dict[str, Any]:
@@ -153,7 +152,7 @@ def _lines(graded: list[Graded], dry_run: bool) -> Iterator[str]:
     )
     if checked := sorted({each.step for each in graded if each.checked}):
         yield f"{', '.join(checked)}: what the framework's own checkers said when it was measured stands"
-    if bare := sorted({each.step for each in graded if each.state == "no tape"}):
-        yield f"{', '.join(bare)}: has no tape, left as it is"
+    if bare := sorted({each.step for each in graded if each.state == "no response log"}):
+        yield f"{', '.join(bare)}: has no response log, left as it is"
     if not graded:
         yield "the run has no committed evaluation"

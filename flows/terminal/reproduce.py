@@ -14,8 +14,7 @@ from tasks.client import request_body
 from tasks.prompts import PROSE, PROSE_KEPT_AS, Prompt, prompt_again, prompt_seed, prose_from_json
 from tasks.timing.conditions import MOST_TRIES, window_of_try
 from warehouse.dataset.snapshot import read_current
-from warehouse.ledger.commits import Ledger
-from warehouse.ledger.regrades import rows_in_force
+from warehouse.ledger.commits import Ledger, rows_in_force
 from warehouse.ledger.store import Store, StoreError
 from warehouse.ledger.timed_tables import REQUESTS
 

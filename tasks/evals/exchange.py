@@ -19,17 +19,17 @@ from pydantic import JsonValue
 from configs.cell import Cell
 from configs.errors import SpecsweepError
 from configs.steps.eval import EvalStep
-from warehouse.ledger.parts import Row
+from warehouse.ledger.tables import Row
 
 TEMPLATE_KWARGS = "chat_template_kwargs"
 
 REFUSED = {
-    "stream": "the tape records whole answers",
-    "n": "the tape records one answer per request; more are `samples` of the step",
-    "logprobs": "the tape keeps none",
-    "top_logprobs": "the tape keeps none",
-    "tools": "the tape records text only",
-    "functions": "the tape records text only",
+    "stream": "the response log records whole answers",
+    "n": "the response log records one answer per request; more are `samples` of the step",
+    "logprobs": "the response log keeps none",
+    "top_logprobs": "the response log keeps none",
+    "tools": "the response log records text only",
+    "functions": "the response log records text only",
     "response_format": "it would bind the answer in one framework and not in another",
     "echo": "the answer would not be the model's alone",
     "continue_final_message": "the answer would not be the model's alone",
@@ -38,7 +38,7 @@ REFUSED = {
 
 
 class RequestRefused(SpecsweepError):
-    """A request that the tape does not pass on: it would be answered, but not with what its sender expects."""
+    """A request that the response log does not pass on: it would be answered, but not with what its sender expects."""
 
 
 class Policy(NamedTuple):
@@ -250,10 +250,10 @@ class Turn(NamedTuple):
 
 
 class Count(NamedTuple):
-    """What a tape has done, and what it holds.
+    """What a response log has done, and what it holds.
 
     `asked` requests went to the engine, `replayed` ones did not; `in_flight` are being answered now. `fresh_tokens` are
-    those of the answers to `asked`, `generated_tokens` all that the engine generated since the tape began, unfinished
+    those of the answers to `asked`, `generated_tokens` all that the engine generated since the log began, unfinished
     answers included; None: it does not say. The others are over all `answered`, those of earlier attempts included.
     """
 

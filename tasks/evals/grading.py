@@ -17,7 +17,7 @@ from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION, letter_of, read
 from tasks.evals.pairing import Paired
 from tasks.frameworks.job import Result, Score, without_thoughts
-from warehouse.ledger.parts import Row
+from warehouse.ledger.tables import Row
 
 READERS = {"last-in-body": "last_in_body", "strict": "strict", "flexible": "flexible", "first": "first"}
 """Readers of a letter by the name that `eval_scores` has for them, and their columns. The first one counts."""

@@ -1,8 +1,8 @@
 """Joins what a framework graded with what the engine answered, item by item, or refuses.
 
 HRET 0.1.0 as released gave answers to the wrong questions; a request that timed out was counted as a wrong answer.
-Neither shows in a score. Here both are refused for every item. A graded response must be the tape's answer to a prompt
-that contains the item's own question and options.
+Neither shows in a score. Here both are refused for every item. A graded response must be the recorded answer to a
+prompt that contains the item's own question and options.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from configs.errors import SpecsweepError
 from tasks.evals.exchange import prompt_hash
 from tasks.evals.items import right_answer
 from tasks.frameworks.job import Item, Result, Sample, without_thoughts
-from warehouse.ledger.parts import Row
+from warehouse.ledger.tables import Row
 
 EXCERPT_CHARS = 80
 """Characters of an answer that an error shows."""
 
 AnswersTo = Callable[[str, int], Sequence[Row]]
-"""The tape's answers to a prompt hash, as rows of `exchanges` in order of occurrence, for one sample."""
+"""The response log's answers to a prompt hash, as rows of `exchanges` in order of occurrence, for one sample."""
 
 
 class PairingError(SpecsweepError):
@@ -44,7 +44,7 @@ def paired(
     text may not be spread.
 
     Raises:
-        PairingError: an item is missing, or was graded on anything but the tape's answer to its own prompt.
+        PairingError: an item is missing, or was graded on anything but the response log's answer to its own prompt.
     """
     graded = _by_item(result, items)
     hashes = {item.item_id: prompt_hash(graded[item.item_id].messages) for item in items}
@@ -53,7 +53,7 @@ def paired(
     _refuse(result, items, "share a prompt with an item whose right answer is another", _ambiguous(items, hashes))
     free = {name: list(answers_to(name, sample)) for name in dict.fromkeys(hashes.values())}
     missing = ((item, "it was graded all the same") for item in items if not free[hashes[item.item_id]])
-    _refuse(result, items, "have no answer on the tape (timed out?)", missing)
+    _refuse(result, items, "have no answer in the response log (timed out?)", missing)
     taken: list[Paired] = []
     swapped: list[tuple[Item, str]] = []
     for item in items:
@@ -61,7 +61,7 @@ def paired(
         same = next((row for row in left if _heard(row["body"]) == _heard(theirs.response)), None)
         if same is None:
             answered = _excerpt(left[0]["body"], quoted) if left else "fewer answers"
-            swapped.append((item, f"the framework graded {_excerpt(theirs.response, quoted)}, the tape has {answered}"))
+            swapped.append((item, f"the framework graded {_excerpt(theirs.response, quoted)}, the log has {answered}"))
         else:
             left.remove(same)
             taken.append(Paired(item, theirs, same))

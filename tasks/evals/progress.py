@@ -36,7 +36,7 @@ class Pace:
 
 
 def generated(count: Count) -> float:
-    """Tokens generated since the tape began: by the engine's counter, or those of finished answers if it has none."""
+    """Tokens generated since the log began: by the engine's counter, or those of finished answers if it has none."""
     return max(count.generated_tokens or 0.0, float(count.fresh_tokens))
 
 

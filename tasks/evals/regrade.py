@@ -1,4 +1,4 @@
-"""Grades a finished evaluation again, from its tape alone: recorded answers in, what today's readers make of them out.
+"""Grades a finished evaluation again, from its response log alone: recorded answers in, today's reading of them out.
 
 Nothing is asked of an engine or a framework. What a framework itself made of an answer stays as it was recorded: its
 own readings and scores. So does whether an instruction of IFEval was followed, which only its checkers can say.
@@ -16,11 +16,9 @@ from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION
 from tasks.evals.grading import READERS, clustered, marks, our_scores, right_by_reader
 from tasks.guards.answers import EXCERPT_CHARS, JUDGED_HERE, step_findings
-from warehouse.ledger.commits import Commit
-from warehouse.ledger.parts import Row
-from warehouse.ledger.regrades import Grading
+from warehouse.ledger.commits import Commit, Grading
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
-from warehouse.ledger.tables import ROW_IDENTITY, Table
+from warehouse.ledger.tables import ROW_IDENTITY, Row, Table
 from warehouse.ledger.tables import VERDICTS as VERDICT_ROWS
 from warehouse.ledger.verdicts import Verdict, worst
 
@@ -28,7 +26,7 @@ Key = tuple[str, int]
 
 
 class RegradeError(SpecsweepError):
-    """A step can't be graded again: its tape doesn't hold what was graded."""
+    """A step can't be graded again: its response log doesn't hold what was graded."""
 
 
 class Change(NamedTuple):
@@ -78,7 +76,7 @@ def regraded(
     `exchanges` are read once, one row at a time.
 
     Raises:
-        RegradeError: a graded answer is not on the tape.
+        RegradeError: a graded answer is not in the response log.
     """
     now, said = _read_again(spec, samples, exchanges)
     new_verdicts = [_judged_again(row, spec, samples, now, said) for row in verdicts]
@@ -116,7 +114,7 @@ def _read_again(
     lost = [row["item_id"] for index, row in enumerate(samples) if index not in now]
     if lost:
         raise RegradeError(
-            f"{len(lost)} of {len(samples)} graded answers of {spec.step} are not on its tape, e.g. of {lost[0]}: it "
+            f"{len(lost)} of {len(samples)} graded answers of {spec.step} are not in its log, e.g. of {lost[0]}: it "
             "can't be graded again; leave it out with --cell"
         )
     return [now[index] for index in range(len(samples))], [said[index] for index in range(len(samples))]

@@ -30,7 +30,7 @@ ITEMS: Final = "specsweep-items"
 """The job's items in HRET's registry of datasets."""
 
 LONGEST_ANSWER_S: Final = 7 * 86400
-"""Timeout of a request. The tape ends what makes no progress; a long thought is no failure."""
+"""Timeout of a request. The response log ends what makes no progress; a long thought is no failure."""
 
 MAX_RETRIES: Final = 2
 """Of the OpenAI client, after 0.5 s and 1 s. An engine that died needs the runner."""
@@ -149,7 +149,7 @@ def _question(dataset: BaseDataset, job: Job, item: Item) -> Said:
 def _sample(said: Said) -> Sample:
     return Sample(
         item_id=said["item_id"],
-        # made of the question that HRET holds for answered, so that a mispairing shows beside the tape
+        # made of the question that HRET holds for answered, so that a mispairing shows beside the response log
         messages=[{"role": "user", "content": said["input"]}],
         response=said["response"],
         extracted=said["evaluation"]["normalized_pred"] or None,

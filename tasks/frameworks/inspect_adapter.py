@@ -24,7 +24,7 @@ from tasks.frameworks.job import Item, Job, Result, Sample, Score, serve, versio
 FRAMEWORK: Final = "inspect"
 
 LONGEST_ANSWER_S: Final = 7 * 86400
-"""Timeout of a request. The tape ends what makes no progress; a long thought is no failure."""
+"""Timeout of a request. The response log ends what makes no progress; a long thought is no failure."""
 
 MAX_RETRIES: Final = 1
 """After 3 to 6 s, and in addition to the OpenAI client's own. By default inspect never gives up; an engine that died
@@ -75,7 +75,7 @@ def _question(item: Item, *, plain: bool) -> Question:
 
 def _model(job: Job) -> Model:
     return get_model(
-        f"openai-api/tape/{job.model}",
+        f"openai-api/response-log/{job.model}",
         base_url=job.base_url,
         api_key="none",
         memoize=False,  # every answer of an item has a base_url of its own

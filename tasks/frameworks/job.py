@@ -62,8 +62,8 @@ class Task:
 class Job:
     """Ask items of a suite (`ask`), or score answers that are already there (`grade`, no engine needed).
 
-    `base_url` is the tape's and ends in /v1. Sampling, seed and thinking are the tape's business: what the framework
-    sends of them is overwritten. `plain`: send `question` as it is, without the framework's own template.
+    `base_url` is the response log's and ends in /v1. Sampling, seed and thinking are the log's business: what the
+    framework sends of them is overwritten. `plain`: send `question` as it is, without the framework's own template.
     `answers` (grade only) has the body of the answer by item id.
     """
 
@@ -83,7 +83,7 @@ class Job:
 class Sample:
     """What the framework made of one item.
 
-    `messages` are those that it sent, for pairing with the tape; `response` is the text that it graded. `extracted` and
+    `messages` are those that it sent, for pairing with the log; `response` is the text that it graded. `extracted` and
     `correct` are its own reading by its own default scorer. `details` are named figures per item (IFEval: the
     instructions that were followed, strictly and loosely).
     """

@@ -36,12 +36,12 @@ FRAMEWORK: Final = "lm-eval"
 SPLIT: Final = "items"
 
 TIMEOUT_S: Final = 24 * 3600
-"""Longer than any answer: whether a request makes progress is the tape's to judge."""
+"""Longer than any answer: whether a request makes progress is the response log's to judge."""
 
 TRIES: Final = 3
-"""Of one request. The tape holds back what an engine may still answer, so a failure that comes through is for good."""
+"""Of one request. The log holds back what an engine may still answer, so a failure that comes through is for good."""
 
-LEFT_TO_THE_TAPE: Final = ("stop", "seed", "temperature")
+LEFT_TO_THE_LOG: Final = ("stop", "seed", "temperature")
 
 WITH_PUNKT: Final = frozenset({"length_constraints:number_sentences", "change_case:capital_word_frequency"})
 """Instructions of IFEval whose checkers split sentences with nltk's punkt_tab; the other 23 never touch it."""
@@ -63,7 +63,7 @@ def run(job: Job) -> Result:
     if not job.items:
         return Result(FRAMEWORK, version_of(FRAMEWORK))
     said = simple_evaluate(
-        model=_Tape(job) if job.do == "ask" else _Answered(job.answers),
+        model=_ThroughTheLog(job) if job.do == "ask" else _Answered(job.answers),
         tasks=[_task_of(job)],
         task_manager=TaskManager(include_defaults=False),
         apply_chat_template=True,
@@ -156,7 +156,7 @@ def _scores(said: dict[str, Any], n: int) -> tuple[Score, ...]:
     return tuple(found)
 
 
-class _Tape(LocalChatCompletion):  # type: ignore[misc]
+class _ThroughTheLog(LocalChatCompletion):  # type: ignore[misc]
     """lm-eval's own chat client; silent about sampling, and an answer without choices is an error, not a blank."""
 
     def __init__(self, job: Job) -> None:
@@ -174,7 +174,7 @@ class _Tape(LocalChatCompletion):  # type: ignore[misc]
 
     def _create_payload(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         payload: dict[str, Any] = super()._create_payload(*args, **kwargs)
-        return {key: value for key, value in payload.items() if key not in LEFT_TO_THE_TAPE}
+        return {key: value for key, value in payload.items() if key not in LEFT_TO_THE_LOG}
 
     def parse_generations(self, outputs: Any, **kwargs: Any) -> list[str]:
         """The texts, thoughts removed; lm-eval makes "" of null content, and would of a reply that is no answer."""

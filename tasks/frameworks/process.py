@@ -102,7 +102,7 @@ class Framework:
     async def stop(self) -> None:
         """End the process and whatever it started. May be called at any time, and more than once."""
         if self._group is not None:
-            process_group.stop(self._group, terminate=())  # nothing in it is worth a grace: the tape has the answers
+            process_group.stop(self._group, terminate=())  # nothing in it is worth a grace: the log has the answers
             shutil.rmtree(self._group.scratch, ignore_errors=True)
             self._group = None
         process, self._process = self._process, None

@@ -12,9 +12,8 @@ from math import exp, fsum, lgamma, log, log1p
 from typing import NamedTuple
 
 from configs.evals.suites import SuiteFacts
-from tasks.guards.finding import Finding
-from warehouse.ledger.parts import Row
-from warehouse.ledger.verdicts import Reason, Severity
+from warehouse.ledger.tables import Row
+from warehouse.ledger.verdicts import Finding, Reason, Severity
 
 SMOKE_CHANCE_P = 0.15
 """With five items of four choices, 3 right pass (p = 0.10) and 2 do not (p = 0.37)."""

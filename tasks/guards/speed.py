@@ -9,10 +9,9 @@ from statistics import fmean, geometric_mean, median_low
 from typing import Any
 
 from configs.cell import Cell, Gpu, argument
-from tasks.guards.finding import Finding
 from tasks.meters import Counters
 from warehouse.ledger.formulas.beta import student_quantile
-from warehouse.ledger.verdicts import Reason
+from warehouse.ledger.verdicts import Finding, Reason
 
 SLOW_BANDWIDTH_SHARE = 0.5
 """Share of the memory bandwidth that decoding reaches at the least, once its overhead is taken off. Fitted to published

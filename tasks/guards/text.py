@@ -12,9 +12,8 @@ from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from tasks.guards.finding import Finding
-from warehouse.ledger.parts import Row
-from warehouse.ledger.verdicts import Reason, Severity
+from warehouse.ledger.tables import Row
+from warehouse.ledger.verdicts import Finding, Reason, Severity
 
 WORD_RUN = 4
 """Words in a row that must repeat together to count."""

@@ -50,16 +50,15 @@ from configs.steps.depth import DECODE, PREFILL, DepthShape, DepthStep
 from configs.steps.smoke import OUTPUT_TOKENS
 from tasks.client import Ready, StreamReply
 from tasks.context import StepContext
-from tasks.guards.finding import Finding, Judgement
 from tasks.guards.speed import impossible_prefill
 from tasks.guards.steadiness import is_starved
-from tasks.steady import paces_of
 from tasks.timing.conditions import TimedCondition, Window, measure_conditions, tried, window_of, windows_wanted
-from tasks.timing.requests import Asked, OwnPrompts, Row, ready_of
-from tasks.timing.timed import Timed
+from tasks.timing.loops import paces_of
+from tasks.timing.timed import Asked, OwnPrompts, Row, Timed, ready_of
 from tasks.timing.verdict import Paces, Work, verdict
 from warehouse.ledger.formulas.windows import phases_of, rate_of
 from warehouse.ledger.timed_tables import DEPTH
+from warehouse.ledger.verdicts import Finding, Judgement
 
 MODE = "stream"
 """Of raw rows; the two rows of the dataset that a depth becomes are `prefill` and `decode`."""

@@ -1,6 +1,6 @@
 """One evaluation: its items asked, graded, scored and judged; it goes on behind the last stored answer.
 
-A framework asks through the response log, the tape; what comes back is paired with what the engine really said.
+A framework asks through the response log; what comes back is paired with what the engine really said.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from tasks.evals.hub import DATASETS
 from tasks.evals.items import Prepared, prepared
 from tasks.evals.pairing import paired
 from tasks.evals.progress import Pace, at_once, generated, progress
-from tasks.evals.tape import Tape
+from tasks.evals.response_log import ResponseLog
 from tasks.frameworks.job import Item, Job, Result, Task
 from tasks.frameworks.process import FrameworkFailed, Frameworks
 from tasks.guards.answers import Judge, gate_findings, in_full, step_findings
-from tasks.guards.finding import Finding, Judgement, judge
 from tasks.host import environments
 from tasks.host.environment_spec import user_cache
-from warehouse.ledger.parts import Row
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
-from warehouse.ledger.verdicts import Reason
+from warehouse.ledger.tables import Row
+from warehouse.ledger.verdicts import Finding, Judgement, Reason, judge
 
 TELL_EVERY_S = 2.0
 """Pause between two lines of progress."""
@@ -69,7 +68,7 @@ async def measure(ctx: StepContext, spec: EvalStep) -> list[Judgement]:
 
 
 async def smoke(ctx: StepContext, spec: EvalStep, items: int) -> list[Finding | None]:
-    """The first few items, once, through the same framework and the same tape; as many more if they look guessed."""
+    """The first few items, once, through the same framework and response log; as many more if they look guessed."""
     ready = await asyncio.to_thread(_items, spec, _said)
     known = [row for row in ctx.recorded if row["suite"] == spec.step]
     async with _asker(ctx, spec, ready, known) as asking:
@@ -124,19 +123,29 @@ async def _keep(ctx: StepContext, spec: EvalStep, asked: Asked, ready: Prepared,
 
 @asynccontextmanager
 async def _asker(ctx: StepContext, spec: EvalStep, ready: Prepared, known: Sequence[Row]) -> AsyncIterator[Asker]:
-    """Put a tape between the frameworks and the engine; what it heard is stored when this ends, however it ends."""
+    """Put a response log between the frameworks and the engine; what it heard is stored however this ends."""
     concurrency, why = at_once(spec, ctx.cell, await ctx.client.text("/metrics"))
     print(f"{spec.step}: {concurrency} requests at a time: {why}", flush=True)
-    tape = Tape(ctx.client.base_url, policy_of(ctx.cell, spec), spec.step, known, partial(ctx.write, EXCHANGES))
-    async with tape:
-        yield Asker(ctx, spec, ready, tape, concurrency)
+    response_log = ResponseLog(
+        ctx.client.base_url, policy_of(ctx.cell, spec), spec.step, known, partial(ctx.write, EXCHANGES)
+    )
+    async with response_log:
+        yield Asker(ctx, spec, ready, response_log, concurrency)
 
 
 class Asker:
     """Asks items of one evaluation step; what was answered before, in this attempt or an earlier one, is replayed."""
 
-    def __init__(self, ctx: StepContext, spec: EvalStep, ready: Prepared, tape: Tape, concurrency: int) -> None:
-        self._ctx, self._spec, self._ready, self._tape, self._concurrency = ctx, spec, ready, tape, concurrency
+    def __init__(
+        self, ctx: StepContext, spec: EvalStep, ready: Prepared, response_log: ResponseLog, concurrency: int
+    ) -> None:
+        self._ctx, self._spec, self._ready, self._response_log, self._concurrency = (
+            ctx,
+            spec,
+            ready,
+            response_log,
+            concurrency,
+        )
         self._pace = Pace()
 
     async def ask(self, items: Sequence[Item], samples: int) -> Asked:
@@ -149,9 +158,9 @@ class Asker:
         """
         asked = Asked([], [], [])
         for sample in range(samples):
-            self._tape.answers.begin()
+            self._response_log.answers.begin()
             result = await self._one_job(items, sample, answers=len(items) * samples)
-            pairs = paired(result, items, self._tape.answers.to, sample, quoted=not self._spec.suite.gated)
+            pairs = paired(result, items, self._response_log.answers.to, sample, quoted=not self._spec.suite.gated)
             asked.results.append(result)
             asked.rows.extend(sample_row(pair, self._spec, sample) for pair in pairs)
             asked.exchanges.extend(pair.exchange for pair in pairs)
@@ -163,7 +172,7 @@ class Asker:
             do="ask",
             task=task_of(spec.evaluation),
             items=tuple(items),
-            base_url=self._tape.url(sample),
+            base_url=self._response_log.url(sample),
             model=self._ctx.cell.model.name,
             max_tokens=spec.max_tokens,
             concurrency=self._concurrency,
@@ -171,7 +180,7 @@ class Asker:
             workdir=str(self._ctx.frameworks.workdir / spec.framework / spec.step),
         )
         asking = asyncio.create_task(framework.run(job, f"{self._ctx.step}-{spec.step}-{len(items)}-{sample}"))
-        failing = asyncio.create_task(self._tape.failed())
+        failing = asyncio.create_task(self._response_log.failed())
         telling = asyncio.create_task(self._tell(answers))
         try:
             await asyncio.wait({asking, failing, telling}, return_when=asyncio.FIRST_COMPLETED)
@@ -181,10 +190,12 @@ class Asker:
                 telling.result()
             return asking.result()
         except FrameworkFailed as error:
-            if self._tape.refusal is not None:
-                raise RequestFailed(f"{spec.step}: the engine refused a request: {self._tape.refusal}") from error
-            if self._tape.trouble is not None:  # frameworks often say no more than "503"
-                raise RequestFailed(f"{spec.step}: {self._tape.trouble}; {error}") from error
+            if self._response_log.refusal is not None:
+                raise RequestFailed(
+                    f"{spec.step}: the engine refused a request: {self._response_log.refusal}"
+                ) from error
+            if self._response_log.trouble is not None:  # frameworks often say no more than "503"
+                raise RequestFailed(f"{spec.step}: {self._response_log.trouble}; {error}") from error
             raise
         finally:
             for task in (asking, failing, telling):
@@ -199,7 +210,7 @@ class Asker:
         """
         spec, seen, since = self._spec, (-1, -1), time.monotonic()
         while True:
-            count = self._tape.count
+            count = self._response_log.count
             if count.in_flight or (count.asked, count.replayed) != seen:
                 seen, since = (count.asked, count.replayed), time.monotonic()
             elif time.monotonic() - since > IDLE_S:

@@ -17,9 +17,9 @@ from tasks.evals.extractors import bracketed, last_bracketed
 from tasks.family.words import KINDS, Question, questions
 from tasks.frameworks.job import THOUGHT
 from tasks.guards.answers import EVAL_CHANCE_P, NONE_ALLOWED, SMOKE_CHANCE_P, at_chance, blank_output, truncated
-from tasks.guards.finding import Finding, Judgement, judge
 from tasks.prompts import Prompt
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
+from warehouse.ledger.verdicts import Finding, Judgement, judge
 
 CHOICE_CHANCE = 0.25
 """Score of guessing among four options."""

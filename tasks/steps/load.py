@@ -48,21 +48,19 @@ from configs.steps.throughput import STEADY_ROUNDS
 from tasks.client import Ready
 from tasks.context import Progress, StepContext
 from tasks.evals.hub import DATASETS
-from tasks.guards.finding import Finding, Judgement
 from tasks.guards.steadiness import BEHIND_SHARE, client_behind
 from tasks.host import environments
 from tasks.host.environment_spec import user_cache
 from tasks.prompt_suites.suite import PromptSuite, SuitePrompt, prompt_suite
 from tasks.prompts import prompt_seed
-from tasks.steady import steps_of_answer
 from tasks.timing.asked_twice import CountedPrompts, ask_twice, never_met, other_lengths
 from tasks.timing.conditions import TimedCondition, Window, measure_conditions, tried, window_of
-from tasks.timing.loops import constant_moments, poisson_moments
-from tasks.timing.requests import Asked, Row
+from tasks.timing.loops import constant_moments, poisson_moments, steps_of_answer
+from tasks.timing.timed import Asked, Row
 from tasks.timing.verdict import Paces, Work, verdict
-from warehouse.ledger.formulas.load_windows import windows_of
+from warehouse.ledger.formulas.windows import windows_of
 from warehouse.ledger.timed_tables import LOAD
-from warehouse.ledger.verdicts import Reason
+from warehouse.ledger.verdicts import Finding, Judgement, Reason
 
 WINDOW = ("condition", "category", "attempt")
 """What identifies a window; requests of a mixed one have their own category."""

@@ -23,15 +23,15 @@ from tasks.context import Progress, StepContext
 from tasks.engine.log import GRAPHS, KV_TOKENS, WEIGHTS, StartupMemory, startup_memory
 from tasks.engine.server import Engine
 from tasks.evals.progress import kv_tokens
-from tasks.guards.finding import Judgement, judge
-from tasks.guards.machine import log_unread, throttled
 from tasks.guards.speed import WITHOUT_GRAPHS
+from tasks.guards.steadiness import log_unread, throttled
 from tasks.guards.tokens import prompt_length, short_output
 from tasks.host.process_group import peak_bytes
 from tasks.meters import samples
 from tasks.prompts import prompt_seed
 from tasks.timing.timed import timed
 from warehouse.ledger.steps.memory import MEMORY_STARTS, MODE
+from warehouse.ledger.verdicts import Judgement, judge
 
 NOTHING_SAID = startup_memory("")
 

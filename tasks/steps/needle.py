@@ -19,9 +19,9 @@ from configs.steps.needle import NeedleStep, condition_name
 from tasks.context import Progress, StepContext
 from tasks.frameworks.job import THOUGHT
 from tasks.guards.answers import ANY_SUSPECT, blank_output, truncated
-from tasks.guards.finding import Finding, Judgement, judge
 from tasks.prompts import TOKENS_PER_WORD, CountTokens, Cut, Prompt, cut, prompt_seed, words_of
 from warehouse.ledger.steps.needle import NEEDLES
+from warehouse.ledger.verdicts import Finding, Judgement, judge
 
 PROMPT_HASH_HEX_DIGITS = 16
 """Tells prompts apart; cells of a model are asked the same ones."""

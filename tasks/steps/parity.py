@@ -11,12 +11,11 @@ from __future__ import annotations
 from configs.steps.parity import ParityStep
 from tasks.client import RequestFailed
 from tasks.context import Progress, StepContext
-from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.text import improbable_text
 from tasks.guards.tokens import short_output
 from tasks.prompts import prompt_seed
 from warehouse.ledger.steps.parity import PARITY_OUTPUTS
-from warehouse.ledger.verdicts import Reason
+from warehouse.ledger.verdicts import Finding, Judgement, Reason, judge
 
 
 async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:

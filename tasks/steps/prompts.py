@@ -23,15 +23,15 @@ from configs.steps.prompts import PromptsStep, Workload, condition_name
 from configs.steps.smoke import OUTPUT_TOKENS
 from tasks.client import Ready, StreamReply
 from tasks.context import StepContext
-from tasks.guards.finding import Finding, Judgement
 from tasks.prompts import Prompt
 from tasks.sandbox.run import Programs
-from tasks.steady import paces_of
 from tasks.timing.asked_twice import CountedPrompts, ask_twice
 from tasks.timing.conditions import TimedCondition, Window, measure_conditions, tried, window_of
-from tasks.timing.requests import Asked, Row, ready_of
+from tasks.timing.loops import paces_of
+from tasks.timing.timed import Asked, Row, ready_of
 from tasks.timing.verdict import Paces, Work, verdict
 from warehouse.ledger.timed_tables import PROMPTS
+from warehouse.ledger.verdicts import Finding, Judgement
 
 MODE = "natural"
 """Answers end by themselves or at the cap; they are not streamed."""

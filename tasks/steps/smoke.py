@@ -10,17 +10,16 @@ from typing import Any
 from configs.cell import Model
 from configs.steps.smoke import SANITY_AT_ONCE, SANITY_QUESTIONS, SmokeStep, has_sanity, sanity_tokens
 from tasks.client import Reply
-from tasks.context import Progress, StepContext
+from tasks.context import Progress, StepContext, trial_of
 from tasks.family.words import KINDS, Question, questions
 from tasks.guards.answers import cut_off_sanity, failed_sanity
-from tasks.guards.finding import Finding, Judgement, judge
 from tasks.guards.text import improbable_text
-from tasks.known_steps import trial_of
 from tasks.prompts import Prompt
 from tasks.sanity_questions import GENERAL, SanityQuestion
 from tasks.steps.eval_tiny import last_letter
 from warehouse.ledger.steps.evaluation import EXCHANGES
 from warehouse.ledger.steps.smoke import SANITY
+from warehouse.ledger.verdicts import Finding, Judgement, judge
 
 FAMILY_SEED = 10
 """Gives the sanity questions another draw than smoke's tries and the evaluation's items."""

@@ -22,18 +22,16 @@ from configs.steps.smoke import OUTPUT_TOKENS
 from configs.steps.throughput import NATURAL, PREFILL_TRIES, Condition, ThroughputStep
 from tasks.client import Ready, Reply
 from tasks.context import StepContext
-from tasks.guards.finding import Finding, Judgement
 from tasks.guards.speed import stream_mismatch
 from tasks.guards.steadiness import half_width
 from tasks.guards.text import improbable_text
-from tasks.steady import paces_of, steady_state
 from tasks.timing.conditions import TimedCondition, Window, measure_conditions, tried, window_of, windows_wanted
-from tasks.timing.requests import OwnPrompts, Row, ready_of
-from tasks.timing.timed import AllFailed, untimed
+from tasks.timing.loops import paces_of, steady_state
+from tasks.timing.timed import AllFailed, OwnPrompts, Row, ready_of, untimed
 from tasks.timing.verdict import Paces, Work, verdict
 from warehouse.ledger.formulas.windows import rate_of
 from warehouse.ledger.timed_tables import THROUGHPUT
-from warehouse.ledger.verdicts import Reason
+from warehouse.ledger.verdicts import Finding, Judgement, Reason
 
 
 async def measure(ctx: StepContext, spec: ThroughputStep) -> list[Judgement]:

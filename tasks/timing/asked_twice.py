@@ -11,10 +11,10 @@ from secrets import randbelow
 
 from tasks.client import RequestFailed
 from tasks.context import StepContext
-from tasks.guards.finding import Finding
 from tasks.guards.tokens import FEWEST_SEEN, failed_requests, secretly_cached
 from tasks.prompts import Prompt
 from tasks.timing.timed import untimed
+from warehouse.ledger.verdicts import Finding
 
 
 def never_met(prompt: Prompt) -> Prompt:

@@ -16,10 +16,8 @@ from tasks.client import Ready, Reply, StreamReply
 from tasks.context import Progress, StepContext
 from tasks.guards.steadiness import half_width, is_client_limited, is_starved
 from tasks.meters import Counters
-from tasks.steady import paces_of
-from tasks.timing.loops import OnAnswer
-from tasks.timing.requests import Asked, Row, ready_of, request_rows
-from tasks.timing.timed import AllFailed, Timed, timed, untimed
+from tasks.timing.loops import OnAnswer, paces_of
+from tasks.timing.timed import AllFailed, Asked, Row, Timed, ready_of, request_rows, timed, untimed
 from warehouse.ledger.timed_tables import TimedTables
 
 MOST_TRIES = 3

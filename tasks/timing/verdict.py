@@ -10,11 +10,11 @@ from math import fsum
 from typing import NamedTuple
 
 from configs.cell import Cell, Gpu
-from tasks.guards import answers, drafting, machine, speed, steadiness, text, tokens
-from tasks.guards.finding import Finding, Judgement, judge
+from tasks.guards import answers, speed, steadiness, text, tokens
 from tasks.meters import Counters
-from tasks.timing.requests import Row
+from tasks.timing.timed import Row
 from warehouse.ledger.formulas.windows import rate_of
+from warehouse.ledger.verdicts import Finding, Judgement, judge
 
 SHORTEST_OUTPUT = 1
 """Tokens of a natural answer as the ceiling takes them: some may be as short, so the ceiling stays above the truth."""
@@ -66,8 +66,8 @@ class Work(NamedTuple):
             *self._accounts(counted),
             tokens.prefix_cache_hit(counted, served.serving),
             tokens.engine_preemption(counted),
-            machine.throttled(self.windows),
-            machine.same_experts(served.model, served.technique, served.k, round(self.in_flight)),
+            steadiness.throttled(self.windows),
+            steadiness.same_experts(served.model, served.technique, served.k, round(self.in_flight)),
         ]
 
     def _short(self) -> Finding | None:
@@ -80,11 +80,11 @@ class Work(NamedTuple):
         return [
             tokens.ids_mismatch(self.requests),
             tokens.counters_vanished(served.technique, counted),
-            drafting.dead_draft(served.technique, counted),
-            drafting.baseline_drafts(served.technique, counted),
-            drafting.acceptance_out_of_range(served.k, counted),
-            drafting.replay_missed(served.technique, served.acceptance, counted),
-            drafting.acceptance_mismatch(served.k, self.requests, counted),
+            tokens.dead_draft(served.technique, counted),
+            tokens.baseline_drafts(served.technique, counted),
+            tokens.acceptance_out_of_range(served.k, counted),
+            tokens.replay_missed(served.technique, served.acceptance, counted),
+            tokens.acceptance_mismatch(served.k, self.requests, counted),
         ]
 
     def answers(self, *, few: bool = False) -> list[Finding | None]:

@@ -1,4 +1,4 @@
-"""Three real frameworks ask the real vLLM through the tape: killed in the middle of each, resumed, graded, compared."""
+"""Three real frameworks ask the real vLLM through the response log: killed in each, resumed, graded, compared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_engine, load_sweep
 from tasks.engine.command import compile_cache
-from tasks.evals.tape import FLUSH_ITEMS
+from tasks.evals.response_log import FLUSH_ITEMS
 from tasks.family.members import folder_of, revision_of
 from tasks.family.words import ANIMALS, COLOR_OF, COLORS
 from tasks.host.environments import ensure
@@ -24,8 +24,8 @@ from tasks.steps.smoke import questions_for
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.dataset.snapshot import publish, read_current
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.parts import decode
 from warehouse.ledger.store import open_store
+from warehouse.ledger.tables import decode
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(240)]
 
@@ -120,7 +120,7 @@ class EvalRun:
         return sorted((self.folder / f"store/runs/evals/cells/{key}/steps/{step}/parts").glob("exchanges-*"))
 
     def recorded(self, key: str, step: str) -> int:
-        """Answers that the tape has stored."""
+        """Answers that the response log has stored."""
         return sum(len(decode(part.read_bytes(), str(part))) for part in self.parts(key, step))
 
     def asked(self, key: str) -> int:
@@ -149,7 +149,7 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> tuple[EvalRun, list[in
     run, asked = EvalRun(tmp_path_factory.mktemp("evals")), list[int]()
     for step in EVALS:
         process = run.start(run.ar)
-        wait_until(_part_of(run, step), f"a part of the tape of {step}", 900)
+        wait_until(_part_of(run, step), f"a part of the response log of {step}", 900)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate(timeout=300)
         asked.append(run.asked(run.ar))
@@ -168,10 +168,10 @@ def _part_of(run: EvalRun, step: str) -> Callable[[], bool]:
 def test_no_answered_item_was_asked_of_the_engine_again(survived: tuple[EvalRun, list[int]]) -> None:
     run, asked = survived
     rows = [row for step in ("smoke", *EVALS) for row in run.rows(run.ar, step, "exchanges")]
-    assert len(rows) == len(EVALS) * (SMOKE_ITEMS + ITEMS), "every item has one answer on the tape"
+    assert len(rows) == len(EVALS) * (SMOKE_ITEMS + ITEMS), "every item has one answer in the response log"
     kept = [sum(row["attempt"] == attempt for row in rows) for attempt in (1, 2, 3, 4)]
     assert min(kept) > 0, "each attempt added something"
-    lost = [answers - on_tape for answers, on_tape in zip(asked, kept, strict=True)]
+    lost = [answers - stored for answers, stored in zip(asked, kept, strict=True)]
     assert all(0 <= answers < FLUSH_ITEMS for answers in lost[:3]), "a kill loses what was not stored yet"
     assert lost[3] == 0, "the last attempt asked what was missing, and nothing else"
 

@@ -16,9 +16,8 @@ from tests.command_lines import command_of
 from tests.engine.tiny_store import finish, start, watched
 from tests.engine.twin_rows import accusations, assert_two_starts_are_told, empty_columns, results
 from tests.tasks.test_cell import processes_with, wait_until
-from warehouse.ledger.commits import Ledger
+from warehouse.ledger.commits import Ledger, rows_in_force
 from warehouse.ledger.lease import Leases
-from warehouse.ledger.regrades import rows_in_force
 from warehouse.ledger.store import open_store
 from warehouse.ledger.timed_tables import REQUESTS
 

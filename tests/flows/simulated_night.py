@@ -32,8 +32,7 @@ from flows.forecast.estimates import download_s, measurement_s, start_s
 from flows.forecast.forecast import forecast
 from flows.renting.site import PolicySite
 from flows.run_context import CLOUD_POLL_S, RunContext, Slots
-from tasks.heartbeat import INTERVAL_S
-from tasks.runner import todo
+from tasks.runner import INTERVAL_S, todo
 from warehouse.ledger.commits import Ledger, Part
 from warehouse.ledger.lease import Attempt, Heartbeat, Leases
 from warehouse.ledger.looks import LONGEST_S, PAGE_KEYS, SharedLook

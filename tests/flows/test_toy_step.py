@@ -79,7 +79,7 @@ def test_a_step_that_lacks_something_says_what(
         file.unlink()
     else:
         file.write_text(file.read_text().replace(*change))
-    program = f"from configs.known_steps import step_module; step_module({broken!r}, 'toy')"
+    program = f"import configs.schema; from configs.step import step_module; step_module({broken!r}, 'toy')"
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from tasks import outbox
-from tasks.heartbeat import HeartbeatSender
 from tasks.outbox import Outbox
-from tasks.runner import Runner, todo
+from tasks.runner import HeartbeatSender, Runner, todo
 from tests.fake_run import FakeRun, ended
 from tests.tasks.test_cell import wait_until
 from tests.tasks.test_outbox import FarStore
@@ -21,7 +20,7 @@ from warehouse.dataset.build import consolidate
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Leases
 from warehouse.ledger.owner import owner_name
-from warehouse.ledger.parts import decode
+from warehouse.ledger.tables import decode
 
 BESIDE_S = 0.2
 """What may stand in one book only: between two calls of the clock, before and behind each of four steps' rows, this

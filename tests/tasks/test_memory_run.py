@@ -20,8 +20,8 @@ from tests.fake_run import FakeRun
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.virtual_time import Clock, run
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.parts import Row, decode
 from warehouse.ledger.store import open_store
+from warehouse.ledger.tables import Row, decode
 
 GIB = 1024**3
 

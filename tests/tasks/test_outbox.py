@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tasks import outbox
-from tasks.heartbeat import HeartbeatSender
 from tasks.outbox import BOUND_VARIABLE, CellLost, Outbox, outbox_folder, send_left
+from tasks.runner import HeartbeatSender
 from tests.cut_line import CutLine
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.store.conftest import BUCKET, S3Server, s3_server

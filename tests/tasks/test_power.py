@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from configs.checkout import ROOT
-from tasks.power import Cards, Reading, Sampler, card_columns, opened
+from tasks.meters import Cards, Reading, Sampler, card_columns, opened
 from warehouse.ledger.tables import CARD_COLUMNS
 
 FAKE = str(ROOT / "tests" / "fake_nvml")

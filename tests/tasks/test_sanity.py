@@ -23,12 +23,11 @@ from tasks.context import Progress, StepContext
 from tasks.engine.server import free_port
 from tasks.frameworks.process import Frameworks
 from tasks.guards.answers import cut_off_sanity, failed_sanity
-from tasks.guards.finding import Judgement
 from tasks.sanity_questions import GENERAL
 from tasks.steps import smoke
 from tasks.steps.smoke import questions_for
 from tests.fake_run import FakeRun
-from warehouse.ledger.verdicts import Reason
+from warehouse.ledger.verdicts import Judgement, Reason
 
 BY_ID = {question.question_id: question for question in GENERAL}
 

@@ -19,8 +19,7 @@ from tests.secret_watch import SecretWatch
 from tests.tasks.test_cell import wait_until
 from tests.warehouse.ledger.store.conftest import S3Server, s3_server
 from warehouse.ledger.lease import Attempt, Heartbeat
-from warehouse.ledger.parts import decode, encode
-from warehouse.ledger.tables import VERDICTS
+from warehouse.ledger.tables import VERDICTS, decode, encode
 
 __all__ = ["s3_server"]
 

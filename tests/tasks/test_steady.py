@@ -9,7 +9,7 @@ from statistics import fmean
 
 import pytest
 
-from tasks.steady import delivered_share, paces_of, steady_state, steps_of_answer
+from tasks.timing.loops import delivered_share, paces_of, steady_state, steps_of_answer
 from warehouse.ledger.formulas.windows import Span, steps_of
 
 TOKENS = 256

@@ -11,15 +11,14 @@ from configs.step import MeasuredStep
 from configs.steps.smoke import SmokeStep
 from configs.visits import Measurement
 from tasks.client import Heard, Ready, RequestFailed, Unanswered
-from tasks.context import Progress, StepContext
+from tasks.context import Progress, StepContext, file_of, trial_of
 from tasks.frameworks.process import Frameworks
-from tasks.guards.finding import Finding, Judgement
-from tasks.known_steps import file_of, trial_of
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.virtual_time import Clock, run
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.parts import decode
 from warehouse.ledger.store import open_store
+from warehouse.ledger.tables import decode
+from warehouse.ledger.verdicts import Finding, Judgement
 
 TOKEN_S = 0.05
 """So slow that no real delay of this machine matters beside it."""

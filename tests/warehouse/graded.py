@@ -8,9 +8,9 @@ from typing import Any
 from configs.schema import PlannedCell
 from configs.steps.eval import EvalStep
 from tests.warehouse.synthetic import FINE, DemoRun, demo_plan
-from warehouse.ledger.parts import Row
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
 from warehouse.ledger.store import Store
+from warehouse.ledger.tables import Row
 
 GPQA = EvalStep(step="eval-gpqa", dataset="twin")
 IFEVAL = EvalStep(step="eval-ifeval", dataset="twin")

@@ -15,8 +15,8 @@ from warehouse.dataset.build import Consolidated
 from warehouse.dataset.tables import LOAD, PAIRS, RESULTS_CONSOLIDATED
 from warehouse.ledger.clock import Clock
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.parts import Row
 from warehouse.ledger.store import Store
+from warehouse.ledger.tables import Row
 from warehouse.ledger.timed_tables import WINDOWS
 from warehouse.report.display.view import View
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
-from configs.known_steps import module_of, step_module, step_names
-from configs.step import MeasuredStep
+from configs.step import MeasuredStep, module_of, step_module, step_names
 from warehouse.dataset.bill import BillLine, bill
+from warehouse.dataset.consolidate.comparable import barred, barred_starts, cells_that_fail_parity, lossless_cells
 from warehouse.dataset.consolidate.inputs import (
     CellHistory,
     CommittedStep,
     Group,
+    Raw,
     batches,
     comparison_groups,
     take_inventory,
 )
 from warehouse.dataset.consolidate.pairs import settled
-from warehouse.dataset.consolidate.parity_bar import barred, barred_starts, cells_that_fail_parity, lossless_cells
-from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Made, Row, is_first, labels, plain_row
 from warehouse.dataset.consolidate.speed.settled import settled_speeds
 from warehouse.dataset.k_curves import k_curves

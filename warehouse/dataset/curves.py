@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 from configs.schema import PlannedCell
 from configs.steps.depth import PREFILL
 from configs.visits import Role
+from warehouse.dataset.consolidate.comparable import failure
 from warehouse.dataset.consolidate.inputs import baseline_among
-from warehouse.dataset.consolidate.parity_bar import failure
 from warehouse.dataset.consolidate.rows import Row, acceptance_source, made_up
 from warehouse.dataset.consolidate.speed.run import Visits
 from warehouse.dataset.consolidate.speed.settled import WITHHELD, Known

@@ -16,7 +16,7 @@ from math import exp
 from typing import NamedTuple
 
 from configs.schema import PlannedCell
-from warehouse.dataset.consolidate.parity_bar import Cell
+from warehouse.dataset.consolidate.comparable import Cell
 from warehouse.dataset.consolidate.rows import Row
 from warehouse.dataset.consolidate.speed.settled import Known
 from warehouse.dataset.curves import (

@@ -14,7 +14,7 @@ from configs.steps.load import Limits
 from warehouse.dataset.consolidate.rows import Row
 from warehouse.dataset.statistics.quantiles import certified, fewest_for, quantile
 from warehouse.dataset.tables import LATENCIES, PERCENTILES
-from warehouse.ledger.formulas.load_windows import percentile_ms
+from warehouse.ledger.formulas.windows import percentile_ms
 from warehouse.ledger.verdicts import Reason
 
 FILLED_SHARE = 0.25

@@ -22,15 +22,14 @@ from pydantic import ValidationError
 
 from configs.checkout import git_head
 from warehouse.dataset.build import Consolidated, consolidate, raw_tables
-from warehouse.dataset.consolidate.raw import polars_schema
+from warehouse.dataset.consolidate.inputs import polars_schema
 from warehouse.dataset.tables import PRODUCT_TABLES, RESULTS_CONSOLIDATED
 from warehouse.ledger.clock import SYSTEM
 from warehouse.ledger.commits import Record
 from warehouse.ledger.commits import run_ids as all_run_ids
-from warehouse.ledger.parts import Row, encode, sha256_hex
 from warehouse.ledger.store import Store, StoreError
 from warehouse.ledger.store.protocol import numbers
-from warehouse.ledger.tables import SCHEMA_VERSION, Table
+from warehouse.ledger.tables import SCHEMA_VERSION, Row, Table, encode, sha256_hex
 
 CSV_TABLES = (RESULTS_CONSOLIDATED.name,)
 """Tables that are also written as CSV."""

@@ -10,8 +10,7 @@ import pytest
 from flows.terminal.regrade import regrade
 from tests.flows.conftest import Finish
 from tests.graded_run import write_graded_run
-from warehouse.ledger.commits import Commit, Ledger
-from warehouse.ledger.regrades import in_force, read_regrade, rows_in_force
+from warehouse.ledger.commits import Commit, Ledger, in_force, read_regrade, rows_in_force
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
 from warehouse.ledger.store import Store, StoreError, open_store
 from warehouse.ledger.tables import PROVENANCE, VERDICTS, Table
@@ -46,7 +45,7 @@ def test_the_command_shows_before_and_after_and_records_it_once(tmp_path: Path, 
     assert "last-in-body" in said and "0.250" in said and "0.750" in said
     assert "1 steps changed, 1 read the same by another version, would be recorded (--dry-run), 0 unchanged" in said
     assert "eval-ifeval: what the framework's own checkers said when it was measured stands" in said
-    assert "eval-tiny: has no tape, left as it is" in said
+    assert "eval-tiny: has no response log, left as it is" in said
     assert not list(tmp_path.rglob("regrades"))
 
     code, said = finish_sweep("regrade", "old", "--json")
@@ -55,7 +54,7 @@ def test_the_command_shows_before_and_after_and_records_it_once(tmp_path: Path, 
     assert (gpqa["state"], gpqa["regrade"]) == ("changed", 1)
     assert gpqa["verdict"] == {"before": "rejected", "after": "suspect"}
     assert gpqa["reasons"] == {"before": ["at_chance", "engine_preemption"], "after": ["engine_preemption"]}
-    assert (ifeval["state"], ifeval["framework_stands"], tiny["state"]) == ("confirmed", True, "no tape")
+    assert (ifeval["state"], ifeval["framework_stands"], tiny["state"]) == ("confirmed", True, "no response log")
     assert ifeval["regrade"] == 1, "arms are only compared where readers of one version graded both"
 
     before = contents(open_store(str(tmp_path / "store")))
@@ -114,7 +113,11 @@ def test_only_the_reading_and_what_follows_from_it_changes(ledger: Ledger) -> No
 def test_answers_that_todays_readers_graded_are_left_alone(store: Store, ledger: Ledger) -> None:
     write_graded_run(ledger, version=1)
     before = contents(store)
-    assert [graded.state for graded in regrade(ledger, None, dry_run=False)] == ["unchanged", "unchanged", "no tape"]
+    assert [graded.state for graded in regrade(ledger, None, dry_run=False)] == [
+        "unchanged",
+        "unchanged",
+        "no response log",
+    ]
     assert contents(store) == before
 
 
@@ -124,7 +127,7 @@ def test_a_step_that_is_not_committed_is_not_graded(ledger: Ledger, store: Store
     assert [graded.step for graded in regrade(ledger, None, dry_run=False)] == ["eval-ifeval", "eval-tiny"]
 
 
-def test_a_tape_that_was_tampered_with_is_refused(ledger: Ledger, store: Store) -> None:
+def test_a_response_log_that_was_tampered_with_is_refused(ledger: Ledger, store: Store) -> None:
     key = write_graded_run(ledger).cell.cell_key
     (part, *_) = (Path(store.url) / f"runs/old/cells/{key}/steps/eval-gpqa/parts").glob("exchanges-*")
     part.write_bytes(b"other")

@@ -21,7 +21,7 @@ from tasks.engine.command import engine_command, require_packages
 from tasks.engine.machine import cell_workdir, state_dir, the_only_engine
 from tasks.engine.program import EngineUnavailable, python_words
 from tasks.engine.server import Engine, free_port
-from tasks.guards.drafting import dead_draft
+from tasks.guards.tokens import dead_draft
 from tasks.transformers_engine.arguments import Arguments, parse
 from tests.fake_box import FakeBox
 from tests.fake_run import FakeRun

@@ -1,4 +1,4 @@
-"""Steps, made-up items, answers on a tape, and what a framework makes of them."""
+"""Steps, made-up items, answers in a response log, and what a framework makes of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def exchange(
 
 
 class Recorded:
-    """Answers as a tape hands them out."""
+    """Answers as a response log hands them out."""
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
         self.rows = list(rows)

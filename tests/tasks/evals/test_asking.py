@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tasks.evals.tape import FLUSH_ITEMS
+from tasks.evals.response_log import FLUSH_ITEMS
 from tests.fake_run import FakeRun, ended
 from tests.tasks.test_cell import kill, processes_with, wait_until
-from warehouse.ledger.parts import decode
+from warehouse.ledger.tables import decode
 
 ITEMS, AT_ONCE = 192, 8
 
@@ -61,7 +61,7 @@ class Story:
     def _killed(self) -> Attempt:
         runner = self.run.start(self._python, "hangs_later", FAKE_ENGINE_AFTER=str(KILLED_AFTER))
         before = len(self.stored())
-        wait_until(lambda: len(self.stored()) >= before + FLUSH_ITEMS, "a full part of the tape")
+        wait_until(lambda: len(self.stored()) >= before + FLUSH_ITEMS, "a full part of the response log")
         self._all_asked(KILLED_AFTER)
         kill(runner)
         return self._noted(runner.returncode, "")

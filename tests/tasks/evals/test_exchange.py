@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tasks.evals.exchange import Answers, RequestRefused, apply, policy_of, prompt_hash, request_hash
-from tests.tasks.evals.tape_case import cell, question, spec
+from tests.tasks.evals.response_log_case import cell, question, spec
 
 LM_EVAL = question(
     "Q: 1+1?", max_tokens=2048, temperature=0, seed=1234, stop=["</s>", "Q:"], top_k=1, n=1, stream=False, user=None
@@ -65,7 +65,7 @@ def test_the_step_and_the_cell_go_over_what_a_client_says(
         *[(body, "^messages: ") for body in ({}, {"messages": []}, {"messages": "hello"})],
     ],
 )
-def test_what_the_tape_cannot_answer_is_refused_by_name(body: dict[str, Any], said: str) -> None:
+def test_what_the_response_log_cannot_answer_is_refused_by_name(body: dict[str, Any], said: str) -> None:
     with pytest.raises(RequestRefused, match=said):
         apply(policy_of(cell(), spec()), body, 0)
 
@@ -98,5 +98,5 @@ def test_a_turn_that_was_given_back_is_the_next_one_of_its_own_job() -> None:
     assert [answers.take("a").occurrence for _ in range(2)] == [0, 2]
     answers.begin()
     assert answers.take("a").occurrence == 0
-    answers.give_back(first)  # the tape hears only now that the job before was killed
+    answers.give_back(first)  # the response log hears only now that the job before was killed
     assert answers.take("a").occurrence == 1

@@ -16,9 +16,8 @@ from tests.graded_run import GPQA as GRADED_GPQA
 from tests.graded_run import gpqa_answers
 from tests.tasks.evals.graded import exchange, graded, item, result
 from warehouse.ledger.commits import Commit
-from warehouse.ledger.parts import encode
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
-from warehouse.ledger.tables import VERDICTS
+from warehouse.ledger.tables import VERDICTS, encode
 
 GPQA = EvalStep(step="eval-gpqa")
 HAERAE = EvalStep(step="eval-haerae")
@@ -139,10 +138,10 @@ def test_a_metric_that_is_not_there_is_an_error_that_names_those_that_are(report
         score_rows([row_of(1, "C", "(C)")], [result([], scores, "inspect")], EvalStep(step="eval-gpqa-inspect"), None)
 
 
-# Graded again from the tape alone: what it says of a step's verdict, and what it refuses.
+# Graded again from the response log alone: what it says of a step's verdict, and what it refuses.
 
 
-def again(verdict: Any, reasons: list[str], details: list[str] | None, tape: int = 8, **changed: Any) -> Regraded:
+def again(verdict: Any, reasons: list[str], details: list[str] | None, logged: int = 8, **changed: Any) -> Regraded:
     """Eight answers graded again: six right. `changed` is what the older readers made of each."""
     answers = gpqa_answers()
     samples = [sample_row(each, GRADED_GPQA, 0) | changed for each in answers]
@@ -151,7 +150,7 @@ def again(verdict: Any, reasons: list[str], details: list[str] | None, tape: int
         committed_at="2026-11-22T00:00:00Z", parts=(),
     )  # fmt: skip
     row = {"condition": None, "mode": None, "verdict": verdict, "reasons": reasons, "details": details}
-    return regraded(GRADED_GPQA, commit, samples, [each.exchange for each in answers[:tape]], [], [row])
+    return regraded(GRADED_GPQA, commit, samples, [each.exchange for each in answers[:logged]], [], [row])
 
 
 def test_nothing_changes_where_todays_readers_agree_with_what_is_there() -> None:
@@ -187,6 +186,6 @@ def test_a_rejection_that_bad_readings_explain_falls_with_them() -> None:
     ]
 
 
-def test_an_answer_that_is_not_on_the_tape_is_refused() -> None:
-    with pytest.raises(RegradeError, match=r"3 of 8 graded answers of eval-gpqa are not on its tape, e.g. of item-5"):
-        again("ok", [], [], tape=5)
+def test_an_answer_that_is_not_on_the_response_log_is_refused() -> None:
+    with pytest.raises(RegradeError, match=r"3 of 8 graded answers of eval-gpqa are not in its log, e.g. of item-5"):
+        again("ok", [], [], logged=5)

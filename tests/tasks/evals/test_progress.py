@@ -6,7 +6,7 @@ import pytest
 
 from tasks.evals.exchange import Count
 from tasks.evals.progress import UNKNOWN_AT_ONCE, Pace, at_once, kv_tokens, mean_tokens, progress, tokens_left
-from tests.tasks.evals.tape_case import cell, spec
+from tests.tasks.evals.response_log_case import cell, spec
 
 NOTHING = Count(0, 0, 0, 0, None, 0, 0, 0, 0)
 MAX_TOKENS = 32768

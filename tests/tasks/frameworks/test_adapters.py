@@ -140,7 +140,7 @@ def mispaired(chat: FakeChat, result: Result) -> list[str]:
 
 
 def answered_by(chat: FakeChat) -> Recorded:
-    """What the server really answered, as a tape would have it."""
+    """What the server really answered, as a response log would have it."""
     bodies = (chat.answer(asked)["choices"][0]["message"]["content"] for asked in chat.asked)
     hashes = [prompt_hash(asked["messages"]) for asked in chat.asked]
     row = {"sample": 0, "occurrence": 0}
@@ -196,12 +196,12 @@ def test_odd_records_are_paired_with_their_own_answers_and_swapped_prompts_are_r
     """What the real frameworks send of records as the datasets have them is what pairing expects, and no more."""
     items = asking.odd()
     result = asking.run(items, plain=False)
-    tape = answered_by(asking.chat)
-    assert [each.item for each in paired(result, items, tape, 0)] == list(items)
+    response_log = answered_by(asking.chat)
+    assert [each.item for each in paired(result, items, response_log, 0)] == list(items)
     first, second, *rest = result.samples
     swapped = (replace(first, item_id=second.item_id), replace(second, item_id=first.item_id), *rest)
     with pytest.raises(PairingError, match=r"2 of . items were asked with a prompt that has not their question"):
-        paired(replace(result, samples=swapped), items, tape, 0)
+        paired(replace(result, samples=swapped), items, response_log, 0)
 
 
 @every_entry

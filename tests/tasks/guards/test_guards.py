@@ -18,28 +18,25 @@ from tasks.guards.answers import (
     chance_p,
     truncated,
 )
-from tasks.guards.drafting import (
+from tasks.guards.steadiness import same_experts, throttled
+from tasks.guards.tokens import (
+    FEWEST_SEEN,
     acceptance_mismatch,
     acceptance_out_of_range,
     baseline_drafts,
-    dead_draft,
-    replay_missed,
-)
-from tasks.guards.finding import Finding, judge
-from tasks.guards.machine import same_experts, throttled
-from tasks.guards.tokens import (
-    FEWEST_SEEN,
     counters_vanished,
     cut_prompts,
+    dead_draft,
     failed_requests,
     ids_mismatch,
     prefix_cache_hit,
+    replay_missed,
     secretly_cached,
     short_output,
     token_mismatch,
 )
 from tasks.meters import Counters, parse
-from warehouse.ledger.verdicts import worst
+from warehouse.ledger.verdicts import Finding, judge, worst
 
 NOTHING = parse("")
 AR, MTP, NGRAM, DFLASH, DYNAMIC = map(load_technique, ("ar", "mtp", "ngram", "dflash", "mtp-dynamic-k"))

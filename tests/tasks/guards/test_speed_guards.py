@@ -8,8 +8,6 @@ import pytest
 
 from configs.cell import Cell, Serving
 from configs.load import load_engine, load_gpu, load_model, load_precision, load_technique
-from tasks.guards.finding import Finding
-from tasks.guards.machine import other_gpu
 from tasks.guards.speed import (
     ceiling_tok_s,
     clock_mismatch,
@@ -24,7 +22,9 @@ from tasks.guards.speed import (
     tokens_per_step,
     too_slow,
 )
+from tasks.guards.steadiness import other_gpu
 from tasks.meters import parse
+from warehouse.ledger.verdicts import Finding
 
 SERVING = Serving(max_model_len=16384)
 CPU = "AMD EPYC 9654 96-Core Processor"

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from tasks.guards.finding import Finding
 from tasks.guards.steadiness import client_behind, client_starved, half_width, unsteady
 from tasks.timing.verdict import verdict
-from warehouse.ledger.verdicts import Reason
+from warehouse.ledger.verdicts import Finding, Reason
 
 TWO_MACHINES = [70.0, 70.1, 70.2, 70.3, 70.4, 48.5, 48.6, 48.7, 48.8]
 """Five windows on one host and four on an "H100 PCIe": cv .187, which was published as ok."""

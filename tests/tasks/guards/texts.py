@@ -11,7 +11,7 @@ from pydoc_data.topics import topics
 
 from tasks.family import words
 from tasks.guards.text import text_columns
-from warehouse.ledger.parts import Row
+from warehouse.ledger.tables import Row
 
 KOREAN = """오늘 아침에는 유난히 안개가 짙게 끼어 있었다. 강을 건너는 다리 위에서는 앞서 가는 사람의 어깨만 희미하게
 보였고, 자전거를 탄 학생들은 종을 울리며 조심스럽게 지나갔다. 시장에 도착했을 때는 이미 생선 장수들이

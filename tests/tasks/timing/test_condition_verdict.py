@@ -9,11 +9,11 @@ import pytest
 from configs.cell import Cell, Draft, Model, Serving
 from configs.load import load_engine, load_gpu, load_model, load_precision, load_technique
 from configs.steps.throughput import Condition
-from tasks.guards.finding import Finding
 from tasks.meters import Counters, parse
 from tasks.steps.throughput import judge_condition
 from tasks.timing.verdict import Work
 from warehouse.ledger.formulas.windows import rate_of
+from warehouse.ledger.verdicts import Finding
 
 LOAD = Condition(name="short c=1", context_tokens=64, output_tokens=512, repeats=3, stream_requests=3)
 TOKENS, PREFILL_S = LOAD.output_tokens, 0.04

@@ -17,8 +17,14 @@ from configs.load import load_model, load_technique
 from tasks import meters
 from tasks.client import Client, RequestFailed
 from tasks.engine.server import free_port
-from tasks.guards.drafting import acceptance_mismatch, acceptance_out_of_range, dead_draft
-from tasks.guards.tokens import counters_vanished, prefix_cache_hit, token_mismatch
+from tasks.guards.tokens import (
+    acceptance_mismatch,
+    acceptance_out_of_range,
+    counters_vanished,
+    dead_draft,
+    prefix_cache_hit,
+    token_mismatch,
+)
 from tasks.prompts import Prompt
 from tasks.transformers_engine.arguments import Arguments, parse
 from tasks.transformers_engine.asked import Asked

@@ -10,7 +10,7 @@ import pytest
 from configs.schema import PlannedCell
 from tests.warehouse.synthetic import demo_plan
 from warehouse.dataset.curves import curves_of, out_after_first_visit
-from warehouse.ledger.parts import Row
+from warehouse.ledger.tables import Row
 
 
 def cells(max_num_seqs: int | None = None) -> dict[int, PlannedCell]:

@@ -126,8 +126,8 @@ def test_smoke_counts_the_questions_of_all_suites(local: Store) -> None:
     assert (row["metric"], row["score"], row["n"], row["extractor"]) == ("smoke", 9 / 15, 15, "last-in-body")
 
 
-def taped(run: Graded, technique: str, k: int | None, n: int) -> None:
-    """A committed evaluation with its tape."""
+def response_logd(run: Graded, technique: str, k: int | None, n: int) -> None:
+    """A committed evaluation with its response log."""
     said = {"suite": "eval-gpqa", "occurrence": 0, "sample": 0, "body": "The answer is (A).", "reasoning": "long " * 50}
     step = run.step("eval-gpqa", technique, k)
     step.write(EVAL_SAMPLES, answers(n, range(n - 1)))
@@ -137,10 +137,10 @@ def taped(run: Graded, technique: str, k: int | None, n: int) -> None:
     step.commit()
 
 
-def test_a_report_fetches_no_tape(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_fetches_no_response_log(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Graded(local)
-    taped(run, "ar", None, 40)
-    taped(run, "mtp", 4, 40)
+    response_logd(run, "ar", None, 40)
+    response_logd(run, "mtp", 4, 40)
     fetched: list[str] = []
     get = type(local).get
     monkeypatch.setattr(type(local), "get", lambda store, key: fetched.append(key) or get(store, key))
@@ -153,11 +153,11 @@ def test_a_report_fetches_no_tape(local: Store, monkeypatch: pytest.MonkeyPatch)
         run.built()
 
 
-def test_the_tape_does_not_make_batches_smaller(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_response_log_does_not_make_batches_smaller(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for run_id in ("one", "two"):
-        taped(Graded(local, run_id=run_id), "ar", None, 10)
+        response_logd(Graded(local, run_id=run_id), "ar", None, 10)
     groups = comparison_groups(take_inventory(local, ["one", "two"]).steps)
-    assert [len(batch) for batch in batches(groups, 30, 100)] == [1, 1], "22 rows each, with those of the tape"
+    assert [len(batch) for batch in batches(groups, 30, 100)] == [1, 1], "22 rows each, with those of the response log"
     assert [len(batch) for batch in batches(groups, 30, 100, unread=["exchanges"])] == [2]
     opened: list[int] = []
     raw = build.Raw

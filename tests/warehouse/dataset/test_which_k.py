@@ -21,8 +21,8 @@ from warehouse.dataset.k_curves import steps_of
 from warehouse.dataset.statistics.speculation import expected_tokens
 from warehouse.dataset.statistics.visits import Components
 from warehouse.dataset.tables import K_CURVES
-from warehouse.ledger.parts import Row
 from warehouse.ledger.store import Store
+from warehouse.ledger.tables import Row
 from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
 from warehouse.report.which_k import which_k_section
 

@@ -25,10 +25,9 @@ from warehouse.ledger.commits import Ledger, run_ids
 from warehouse.ledger.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases, gone_attempt
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.owner import lives_here, owner_name
-from warehouse.ledger.parts import arrow_schema, decode, encode, sha256_hex
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.store import Store, StoreError
-from warehouse.ledger.tables import SCHEMA_VERSION, VERDICTS
+from warehouse.ledger.tables import SCHEMA_VERSION, VERDICTS, arrow_schema, decode, encode, sha256_hex
 from warehouse.ledger.timed_tables import WINDOWS
 
 NOW = "2026-11-20T12:00:00.000+00:00"
@@ -220,7 +219,7 @@ def test_bytes_that_are_no_part_name_their_key() -> None:
 
 
 READERS = {
-    "decode": "from warehouse.ledger.parts import decode; read = lambda file: decode(file.read_bytes(), file.name)",
+    "decode": "from warehouse.ledger.tables import decode; read = lambda file: decode(file.read_bytes(), file.name)",
     "from_file": "from configs.evals.records import from_file; read = lambda file: from_file(str(file))",
 }
 """Both ways of the product to read a file of rows."""

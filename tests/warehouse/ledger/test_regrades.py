@@ -9,10 +9,8 @@ import pytest
 
 from flows.terminal.regrade import regrade
 from tests.graded_run import write_graded_run
-from warehouse.dataset.consolidate.inputs import take_inventory
-from warehouse.dataset.consolidate.raw import Raw
-from warehouse.ledger.commits import Ledger
-from warehouse.ledger.regrades import Grading, newest, write_regrade
+from warehouse.dataset.consolidate.inputs import Raw, take_inventory
+from warehouse.ledger.commits import Grading, Ledger, newest, write_regrade
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EXCHANGES
 from warehouse.ledger.store import Store, StoreError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from warehouse.dataset.consolidate.raw import polars_schema
+from warehouse.dataset.consolidate.inputs import polars_schema
 from warehouse.dataset.tables import PRODUCT_TABLES, RESULTS_CONSOLIDATED, VISITS
 from warehouse.report.answer import answers
 from warehouse.report.display.figures import Row

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from tests.warehouse.read_page import Page
-from warehouse.dataset.consolidate.raw import polars_schema
+from warehouse.dataset.consolidate.inputs import polars_schema
 from warehouse.dataset.snapshot import publish, read_table
 from warehouse.dataset.tables import PAIRS, PRODUCT_TABLES
 from warehouse.ledger.store import Store

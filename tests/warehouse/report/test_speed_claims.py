@@ -6,7 +6,7 @@ import pytest
 
 from tests.warehouse.report.rows import AR, MTP, row, seen, text_of, viewed, visit
 from tests.warehouse.report.started import placebo, speed_pair
-from warehouse.dataset.consolidate.parity_bar import barred, cells_that_fail_parity
+from warehouse.dataset.consolidate.comparable import barred, cells_that_fail_parity
 from warehouse.dataset.consolidate.rows import Judged, Result
 from warehouse.dataset.tables import ATTEMPTS, BILLED_PHASES
 from warehouse.report.answer import caveats

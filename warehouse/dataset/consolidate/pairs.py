@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import polars as pl
 
+from warehouse.dataset.consolidate.comparable import Cell, served_differently
 from warehouse.dataset.consolidate.inputs import CommittedStep, baseline_of
-from warehouse.dataset.consolidate.parity_bar import Cell
 from warehouse.dataset.consolidate.rows import Judged, Made, Pair, Result, Row
-from warehouse.dataset.consolidate.serving import served_differently
 from warehouse.dataset.statistics.accuracy import compare, conclude, mcnemar_p, n_needed, wording
 from warehouse.dataset.statistics.proportions import ALPHA, holm
 from warehouse.ledger.verdicts import Reason

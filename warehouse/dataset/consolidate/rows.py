@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from configs.cell import Cell
 from configs.schema import PlannedCell
 from configs.visits import Role
-from warehouse.dataset.consolidate.inputs import CommittedStep, Group
-from warehouse.dataset.consolidate.raw import Raw
+from warehouse.dataset.consolidate.inputs import CommittedStep, Group, Raw
 from warehouse.dataset.statistics.accuracy import Comparison
 from warehouse.dataset.statistics.visits import VisitRates
 from warehouse.ledger.clock import usd_of

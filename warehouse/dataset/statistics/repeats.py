@@ -41,16 +41,6 @@ class Repeats(NamedTuple):
     """0: each start has one repeat only, and nothing is known."""
 
 
-def scatter(visits: Sequence[Sequence[float]]) -> Repeats:
-    """Of an arm whose visits have these log rates: pooled over the visits, each about its own mean."""
-    squares, df = 0.0, 0
-    for rates in visits:
-        mean = sum(rates) / len(rates)
-        squares += sum([(rate - mean) ** 2 for rate in rates])
-        df += len(rates) - 1
-    return Repeats(len(visits), max(squares / df, SMALLEST_VAR) if df else 0.0, df)
-
-
 def moderated(own: Repeats, arms: Sequence[Repeats]) -> Repeats:
     """An arm's variance, moderated by those of the run's other arms with as many visits.
 

@@ -34,7 +34,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from warehouse.dataset.statistics.proportions import ALPHA
-from warehouse.dataset.statistics.repeats import Repeats, moderated, scatter
+from warehouse.dataset.statistics.repeats import SMALLEST_VAR, Repeats, moderated
 from warehouse.ledger.formulas.beta import student_quantile, student_tail
 
 
@@ -51,6 +51,16 @@ class VisitRates(NamedTuple):
 
 Arm = tuple[VisitRates, ...]
 """Visits of one thing on one machine."""
+
+
+def scatter(visits: Sequence[Sequence[float]]) -> Repeats:
+    """Of an arm whose visits have these log rates: pooled over the visits, each about its own mean."""
+    squares, df = 0.0, 0
+    for rates in visits:
+        mean = sum(rates) / len(rates)
+        squares += sum([(rate - mean) ** 2 for rate in rates])
+        df += len(rates) - 1
+    return Repeats(len(visits), max(squares / df, SMALLEST_VAR) if df else 0.0, df)
 
 
 def scatter_of(arm: Arm) -> Repeats:

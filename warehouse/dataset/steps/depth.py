@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median, stdev
 
 from configs.steps.depth import PREFILL
-from warehouse.dataset.consolidate.inputs import CommittedStep, Group
-from warehouse.dataset.consolidate.raw import Raw
+from warehouse.dataset.consolidate.inputs import CommittedStep, Group, Raw
 from warehouse.dataset.consolidate.rows import Made, Row
 from warehouse.dataset.consolidate.speed.rows import speed_rows
 from warehouse.dataset.consolidate.speed.visits import Visited, in_order, visited

@@ -12,11 +12,10 @@ from typing import Any
 import polars as pl
 
 from configs.steps.eval import EvalStep
-from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group
+from warehouse.dataset.consolidate.comparable import judged_as_served
+from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group, Raw
 from warehouse.dataset.consolidate.pairs import Arm, scored
-from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Judged, Made, Result, Row, base_row, step_seconds
-from warehouse.dataset.consolidate.serving import judged_as_served
 from warehouse.dataset.consolidate.speed.rows import counted_acceptance
 from warehouse.dataset.statistics.proportions import Z_TWO_SIDED, pass_at_k, proportion_stderr, wilson_interval
 from warehouse.dataset.tables import ANY_OF

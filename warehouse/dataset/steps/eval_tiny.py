@@ -10,11 +10,10 @@ from typing import Any
 
 import polars as pl
 
-from warehouse.dataset.consolidate.inputs import STEP, Group
+from warehouse.dataset.consolidate.comparable import judged_as_served
+from warehouse.dataset.consolidate.inputs import STEP, Group, Raw
 from warehouse.dataset.consolidate.pairs import Arm, scored
-from warehouse.dataset.consolidate.raw import Raw
 from warehouse.dataset.consolidate.rows import Made, Result, Row, base_row, step_seconds
-from warehouse.dataset.consolidate.serving import judged_as_served
 from warehouse.dataset.consolidate.speed.rows import counted_acceptance
 from warehouse.dataset.statistics.accuracy import MARGIN
 from warehouse.dataset.statistics.proportions import proportion_stderr, wilson_interval

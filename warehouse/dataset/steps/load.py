@@ -12,13 +12,12 @@ import polars as pl
 
 from configs.cell import Cell
 from configs.steps.load import LoadStep, category_of, whole_of
-from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group
-from warehouse.dataset.consolidate.raw import Raw
+from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group, Raw
 from warehouse.dataset.consolidate.rows import Machine, Made, Result, Row, Start, placed
 from warehouse.dataset.consolidate.speed.rows import acceptance_of, speed_rows, tokens_per_step
 from warehouse.dataset.consolidate.speed.visits import Visited, energy_of, machine_of, visited
 from warehouse.dataset.loads import Followed, followed, load_row
-from warehouse.ledger.formulas.load_windows import loops, timed, windows_of
+from warehouse.ledger.formulas.windows import loops, timed, windows_of
 from warehouse.ledger.timed_tables import LOAD, LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.ledger.verdicts import Reason
 
@@ -144,7 +143,7 @@ def _with_told(result: Result, cell: Cell, told: Told) -> Result:
 def _counts_of_request(request: Row) -> Row:
     """One answer's drafts, as a window would have counted them.
 
-    No more than counters: what a request's last step accepted behind its end is in both (tasks/guards/drafting.py). At
+    No more than counters: what a request's last step accepted behind its end is in both (tasks/guards/tokens.py). At
     least i tokens were accepted in as many steps as accepted i, i + 1, ..., K.
     """
     histogram = request["engine_accepted_histogram"]

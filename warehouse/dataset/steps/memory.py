@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from configs.steps.memory import CONDITION
-from warehouse.dataset.consolidate.inputs import CommittedStep, Group, baseline_of
-from warehouse.dataset.consolidate.raw import Raw, Rows
+from warehouse.dataset.consolidate.comparable import unequal_serving
+from warehouse.dataset.consolidate.inputs import CommittedStep, Group, Raw, Rows, baseline_of
 from warehouse.dataset.consolidate.rows import Judged, Made, Result, base_row, by_cell, joined, judged, step_seconds
-from warehouse.dataset.consolidate.serving import unequal_serving
 from warehouse.ledger.steps.memory import MEMORY_STARTS, MODE
 
 TABLES = (MEMORY_STARTS,)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from configs.steps.needle import NeedleStep, condition_name
-from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group
-from warehouse.dataset.consolidate.raw import Raw
+from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group, Raw
 from warehouse.dataset.consolidate.rows import (
     Made,
     Result,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from configs.visits import FIRST
-from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group, baseline_of
-from warehouse.dataset.consolidate.parity_bar import NEAR_TIE_NATS, Agreement, Output, agreement
-from warehouse.dataset.consolidate.raw import Raw
+from warehouse.dataset.consolidate.comparable import NEAR_TIE_NATS, Agreement, Output, agreement
+from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group, Raw, baseline_of
 from warehouse.dataset.consolidate.rows import Made, Result, base_row, joined, judged, step_seconds
 from warehouse.dataset.consolidate.speed.rows import counted_acceptance
 from warehouse.ledger.steps.parity import PARITY_OUTPUTS

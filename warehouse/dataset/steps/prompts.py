@@ -23,8 +23,7 @@ from statistics import fmean, median
 import polars as pl
 
 from configs.steps.prompts import PromptsStep, workload_of
-from warehouse.dataset.consolidate.inputs import STEP, Group, Identity
-from warehouse.dataset.consolidate.raw import Raw
+from warehouse.dataset.consolidate.inputs import STEP, Group, Identity, Raw
 from warehouse.dataset.consolidate.rows import Made, Result, Row
 from warehouse.dataset.consolidate.speed.rows import speed_rows
 from warehouse.dataset.consolidate.speed.visits import Visited, in_order, visited

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from warehouse.dataset.consolidate.inputs import CommittedStep, Group
-from warehouse.dataset.consolidate.raw import Raw
+from warehouse.dataset.consolidate.inputs import CommittedStep, Group, Raw
 from warehouse.dataset.consolidate.rows import Made, Result, plain_row
 from warehouse.dataset.steps.eval import tallied
 from warehouse.dataset.steps.eval_tiny import counted, share_columns

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from warehouse.dataset.consolidate.inputs import Group
-from warehouse.dataset.consolidate.raw import Raw
+from warehouse.dataset.consolidate.inputs import Group, Raw
 from warehouse.dataset.consolidate.rows import Made
 from warehouse.dataset.consolidate.speed.rows import speed_rows
 from warehouse.dataset.consolidate.speed.visits import by_attempt, in_order, visited

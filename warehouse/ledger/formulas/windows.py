@@ -1,12 +1,34 @@
-"""What a rate is made of: the tokens, steps and seconds of windows, and of the two parts of a depth's run."""
+"""What a rate is made of: tokens, steps and seconds of windows, of a depth's two parts, and of a load's requests.
+
+Repeats of a load step are windows by each request's part in the steady state of its load:
+
+A slot is one of the places of a closed loop. Between the first answer and the last sending each answer is followed by a
+request at once. The time that the client takes for that belongs to the load, too, and costs a fast engine the larger
+share. It is spread over the requests, in proportion to their seconds in that time. So the rate of the whole is
+
+    tok/s = concurrency x tokens made in slots / seconds of slots = tokens / wall clock of that time
+
+The same over the requests of one category is the rate if that category filled the slots, at the pace that its requests
+had beside the others. With one request at a time, it is tokens over wall clock. Numerators and denominators of the
+categories add up to those of the whole.
+
+A schedule has no slots: its rate is its own. There the seconds of a request are its part in all of them, which is what
+it cost.
+
+Times of single tokens are counted in buckets: an answer has thousands, and a percentile over many answers needs all. A
+bucket is 2 % wider than the one before it, so a percentile that is read off its middle is within 1 % of the true one.
+Written as one list: bucket, tokens, bucket, tokens, ..., buckets ascending. As in HdrHistogram (Tene), on a log scale.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import fsum
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from math import exp, floor, fsum, log, log1p
 from typing import Any, NamedTuple
 
 from configs.steps.depth import DECODE, PREFILL, DepthShape
+from configs.steps.load import with_category
 
 
 def tokens_and_seconds(windows: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
@@ -67,7 +89,7 @@ def tokens_within(spans: Sequence[Span], begin: float, end: float) -> list[tuple
     ]
 
 
-UNCOUNTED = (
+OF_DECODING = (
     "engine_drafts", "engine_draft_tokens", "engine_accepted_tokens", "engine_accepted_by_position",
     "engine_denoising_steps",
 )  # fmt: skip
@@ -88,7 +110,7 @@ def phases_of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     parts = []
     if run["prefill_s"]:
         made = {"condition": shape.prefill_name, "mode": PREFILL, "completion_tokens": run["prompt_tokens"]}
-        parts.append({**run, **dict.fromkeys(UNCOUNTED), **made, "wall_s": run["prefill_s"]})
+        parts.append({**run, **dict.fromkeys(OF_DECODING), **made, "wall_s": run["prefill_s"]})
     if run["decode_s"]:
         made = {"condition": shape.decode_name, "mode": DECODE, "completion_tokens": run["decode_tokens"]}
         parts.append({**run, **made, "wall_s": run["decode_s"]})
@@ -99,3 +121,150 @@ def shape_of(run: Mapping[str, Any]) -> DepthShape:
     """What the run was asked for."""
     depth = run["depth_tokens"]
     return DepthShape(depth, run["context_tokens"] - depth, run["output_tokens"], run["concurrency"])
+
+
+Row = dict[str, Any]
+
+OF_WINDOWS = (
+    "chars", "engine_drafts", "engine_draft_tokens", "engine_accepted_tokens", "engine_accepted_by_position",
+    "engine_denoising_steps",
+)  # fmt: skip
+"""What only a whole window has, never a repeat of one category."""
+
+
+def timed(requests: Sequence[Row]) -> list[Row]:
+    """Requests of one machine with `slot_s` and `slot_tokens`, their part in the steady state, and `is_steady`.
+
+    `slot_share` is what a second of theirs takes of a slot: more than 1 where slots were empty between requests.
+
+    If two attempts asked requests under one load, those of the later attempt count, which began that load again: two
+    starts of the engine don't make one figure.
+
+    `is_steady` is false for requests that were sent before the first answer. They were sent together, so their prefills
+    wait for one another. It is false also for the last ones that were sent, as many as there are slots. They run on
+    while slots empty, and so are faster. The last ones are chosen by the order of sending, which doesn't depend on how
+    long anything took. On a schedule as many are left out at its end as at its beginning.
+    """
+    return [row for rows in loops(requests) for row in _timed(rows[0]["concurrency"], rows)]
+
+
+def loops(requests: Sequence[Row]) -> list[list[Row]]:
+    """The same by loop: a load in an attempt, which has one clock."""
+    last: dict[tuple[str, str], int] = {}
+    for row in requests:
+        asked = row["condition"], row["category"]
+        last[asked] = max(last.get(asked, 0), row["attempt"])
+    found: dict[tuple[str, int], list[Row]] = {}
+    for row in requests:
+        if row["attempt"] == last[row["condition"], row["category"]]:
+            found.setdefault((row["condition"], row["attempt"]), []).append(row)
+    return [*found.values()]
+
+
+def _timed(concurrency: int | None, rows: Sequence[Row]) -> list[Row]:
+    if concurrency is None:
+        return _scheduled(rows)
+    if concurrency == 1:
+        return [row | {"slot_s": row["wall_s"], "slot_tokens": row["completion_tokens"], "is_steady": True,
+                       "slot_share": 1.0} for row in rows]  # fmt: skip
+    spans = [Span(row["sent_s"], row["sent_s"] + row["wall_s"], row["completion_tokens"]) for row in rows]
+    begin, end = steady_bounds(spans)
+    drain_s = sorted(row["sent_s"] for row in rows)[-concurrency:][0]
+    inside = tokens_within(spans, begin, end)
+    share = concurrency * (end - begin) / (fsum(seconds for _, seconds in inside) or 1.0)
+    return [
+        row
+        | {"slot_s": share * seconds, "slot_tokens": tokens, "slot_share": share}
+        | {"is_steady": begin <= row["sent_s"] < drain_s}
+        for row, (tokens, seconds) in zip(rows, inside, strict=True)
+    ]
+
+
+def _scheduled(rows: Sequence[Row]) -> list[Row]:
+    """Of an open loop: all of it took as long as its wall clock, whatever was in flight."""
+    ordered = sorted(rows, key=lambda row: float(row["sent_s"]))
+    ends = [row["sent_s"] + row["wall_s"] for row in ordered]
+    share = (max(ends) - ordered[0]["sent_s"]) / (fsum(row["wall_s"] for row in ordered) or 1.0)
+    filling = sum(row["sent_s"] < min(ends) for row in ordered)
+    return [
+        row
+        | {"slot_s": share * row["wall_s"], "slot_tokens": row["completion_tokens"], "slot_share": share}
+        | {"is_steady": filling <= place < len(ordered) - filling}
+        for place, row in enumerate(ordered)
+    ]
+
+
+def by_category(rows: Iterable[Mapping[str, object]]) -> dict[str | None, list[Row]]:
+    """Rows of the whole, under None, and of each category."""
+    found: dict[str | None, list[Row]] = {None: []}
+    for row in rows:
+        found[None].append(dict(row))
+        found.setdefault(str(row["category"]), []).append(dict(row))
+    return found
+
+
+def windows_of(requests: Sequence[Row]) -> list[Row]:
+    """One row per load, category or whole suite, and repeat, from the requests of one commit on one machine."""
+    found: dict[str, list[Row]] = {}
+    for row in timed(requests):
+        found.setdefault(row["condition"], []).append(row)
+    last = max((row["attempt"] for row in requests), default=0)
+    return [
+        _window(with_category(load, category), repeat, last, each)
+        for load, rows in found.items()
+        for category, asked in by_category(rows).items()
+        for repeat in dict.fromkeys(row["repeat"] for row in asked)
+        if (each := [row for row in asked if row["repeat"] == repeat]) and fsum(row["slot_s"] for row in each) > 0
+    ]
+
+
+def _window(condition: str, repeat: int, attempt: int, rows: Sequence[Row]) -> Row:
+    """Seconds are those of all slots over their number: what the work would have taken by the wall clock."""
+    concurrency = rows[0]["concurrency"]
+    return {
+        "condition": condition,
+        "mode": rows[0]["mode"],
+        "concurrency": concurrency,
+        "context_tokens": None,
+        "output_tokens": rows[0]["output_tokens"],
+        "repeat": repeat,
+        "attempt": attempt,
+        "requests": len(rows),
+        "prompt_tokens": sum(row["prompt_tokens"] for row in rows),
+        "completion_tokens": fsum(row["slot_tokens"] for row in rows),
+        "wall_s": fsum(row["slot_s"] for row in rows) / (concurrency or 1),
+        **dict.fromkeys(OF_WINDOWS),
+    }
+
+
+WIDTH = 0.02
+"""By how much a bucket is wider than its neighbour. It must never change, since stored rows are read by it."""
+
+LEAST_MS = 0.001
+"""Replaces any shorter time: chunks that were read at once have no gap between them."""
+
+
+def counted_gaps(gaps: Iterable[tuple[float, int]]) -> list[int]:
+    """Inter-token latencies of an answer, from the seconds since the chunk before, which a chunk's tokens share."""
+    counted: Counter[int] = Counter()
+    for gap_s, tokens in gaps:
+        counted[_bucket_of(1000 * gap_s / tokens)] += tokens
+    return [number for bucket in sorted(counted) for number in (bucket, counted[bucket])]
+
+
+def percentile_ms(histograms: Iterable[Sequence[int]], percent: float) -> float | None:
+    """The least time that so many of all tokens, in percent, don't exceed; None: there is no token."""
+    counted: Counter[int] = Counter()
+    for each in histograms:
+        for bucket, tokens in zip(each[::2], each[1::2], strict=True):
+            counted[bucket] += tokens
+    wanted, seen = percent / 100 * counted.total(), 0
+    for bucket in sorted(counted):
+        seen += counted[bucket]
+        if seen >= wanted:
+            return exp((bucket + 0.5) * log1p(WIDTH))
+    return None
+
+
+def _bucket_of(ms: float) -> int:
+    return floor(log(max(ms, LEAST_MS)) / log1p(WIDTH))

@@ -1,4 +1,4 @@
-"""Raw tables of every evaluation step: the tape, the graded items, the scores."""
+"""Raw tables of every evaluation step: the response log, the graded items, the scores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SUITE = Column(
 
 EXCHANGES = Table(
     "exchanges",
-    "one answered request, as it crossed the tape between a client and the engine",
+    "one answered request, as it crossed the response log between a client and the engine",
     (
         *ROW_IDENTITY,
         _SUITE,
@@ -21,14 +21,14 @@ EXCHANGES = Table(
         Column("sample", "i64", "which answer to the item, from 0", required=True),
         Column("messages", "str", "the messages, as JSON"),
         Column("parameters", "str", "the rest of the request as the engine got it, as JSON"),
-        Column("dropped", "list[str]", "fields that the client sent and the tape took out, e.g. stop"),
+        Column("dropped", "list[str]", "fields that the client sent and the response log took out, e.g. stop"),
         Column("body", "str", "the answer without the thinking; null: the engine sent null"),
         Column("reasoning", "str", "the thinking"),
         Column("finish_reason", "str", "as the engine said; length means cut off"),
         Column("stop_reason", "str", "the stop string or token that ended it, if one did"),
         Column("prompt_tokens", "i64", "from usage", "tokens"),
         Column("completion_tokens", "i64", "from usage, thinking included", "tokens"),
-        Column("latency_s", "f64", "from request to answer, on the tape's clock", "s"),
+        Column("latency_s", "f64", "from request to answer, in the response log's clock", "s"),
     ),
     is_consolidated=False,
 )  # fmt: skip
@@ -71,7 +71,9 @@ EVAL_SCORES = Table(
         Column("framework", "str", "who asked", required=True),
         Column("framework_version", "str", "of the framework's package", required=True),
         Column("dataset_revision", "str", "commit of the hub's dataset, or sha256 of the file"),
-        Column("source", "str", "ours: graded here from the tape; framework: as the framework reported", required=True),
+        Column(
+            "source", "str", "ours: graded from the response log; framework: as the framework reported", required=True
+        ),
         Column("extractor", "str", "last-in-body, strict, flexible, first, framework; null: the metric has none"),
         Column("metric", "str", "name of the metric, the framework's own name for its own scores", required=True),
         Column("value", "f64", "the score", required=True),

@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-from warehouse.ledger.store.patience import Patience, until_back
-from warehouse.ledger.store.protocol import Store, StoreAway, StoreError
+from warehouse.ledger.store.protocol import Patience, Store, StoreAway, StoreError, until_back
 
 __all__ = ["Store", "StoreAway", "StoreError", "open_store", "until_back"]
 

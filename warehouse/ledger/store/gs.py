@@ -18,8 +18,7 @@ from urllib.parse import quote, urlsplit
 import urllib3
 
 from configs.secrets import secret
-from warehouse.ledger.store.patience import Passing
-from warehouse.ledger.store.protocol import StoreError
+from warehouse.ledger.store.protocol import Passing, StoreError
 from warehouse.ledger.store.s3 import S3Store, client_config, connections, quick_session
 
 GOOGLE = "https://storage.googleapis.com"

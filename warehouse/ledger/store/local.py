@@ -12,8 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from warehouse.ledger.store.patience import Passing, Patience
-from warehouse.ledger.store.protocol import Seen, StoreAway, StoreError
+from warehouse.ledger.store.protocol import Passing, Patience, Seen, StoreAway, StoreError
 
 _Answer = TypeVar("_Answer")
 

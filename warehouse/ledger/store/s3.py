@@ -27,8 +27,7 @@ from botocore.exceptions import (
 from botocore.session import get_session
 
 from configs.secrets import secret
-from warehouse.ledger.store.patience import Passing, Patience
-from warehouse.ledger.store.protocol import Seen, StoreAway, StoreError
+from warehouse.ledger.store.protocol import Passing, Patience, Seen, StoreAway, StoreError
 
 PASSING = ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "RequestLimitExceeded")
 """S3's words for an answer that may be another one soon, which look-alikes send with other statuses, too."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from configs.steps.toy import OUTPUT_TOKENS, ToyStep
 from tasks.context import Progress, StepContext
 from tasks.guards.answers import blank_output
-from tasks.guards.finding import Finding, Judgement, judge
 from tasks.prompts import Prompt
 from warehouse.ledger.steps.toy import GREETINGS
+from warehouse.ledger.verdicts import Finding, Judgement, judge
 
 
 async def measure(ctx: StepContext, spec: ToyStep) -> list[Judgement]:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.warehouse.synthetic import DEMO, write_demo_run
 from warehouse.dataset.build import consolidate
+from warehouse.dataset.consolidate.comparable import Output, agreement, barred, cells_that_fail_parity, lossless_cells
 from warehouse.dataset.consolidate.inputs import take_inventory
-from warehouse.dataset.consolidate.parity_bar import Output, agreement, barred, cells_that_fail_parity, lossless_cells
 from warehouse.dataset.consolidate.rows import Judged, Result
 from warehouse.ledger.store import Store
 

@@ -10,9 +10,9 @@ from tests.warehouse.visited import SHORT, VisitedRun, served
 from warehouse.dataset import build
 from warehouse.dataset.consolidate.inputs import baseline_among
 from warehouse.ledger.commits import Part
-from warehouse.ledger.parts import Row
 from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
+from warehouse.ledger.tables import Row
 from warehouse.ledger.timed_tables import WINDOWS
 
 QUIET = (("mtp", 1), ("mtp", 2), ("mtp", 4), ("ngram", 4), ("draft_model", 4), ("dflash", 7), ("suffix", 8))

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from warehouse.dataset.statistics.proportions import holm
-from warehouse.dataset.statistics.repeats import Repeats, moderated, scatter
+from warehouse.dataset.statistics.repeats import Repeats, moderated
 from warehouse.dataset.statistics.visits import (
     MOST_REPEATS,
     Arm,
@@ -19,6 +19,7 @@ from warehouse.dataset.statistics.visits import (
     placebo_interval,
     rate_interval,
     ratio_interval,
+    scatter,
 )
 from warehouse.ledger.formulas.beta import student_quantile, student_tail
 

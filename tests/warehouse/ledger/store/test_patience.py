@@ -12,7 +12,7 @@ import pytest
 
 from configs.errors import SpecsweepError
 from warehouse.ledger.store import Store, StoreAway, StoreError, open_store
-from warehouse.ledger.store.patience import Passing, Patience
+from warehouse.ledger.store.protocol import Passing, Patience
 
 BEATEN_AT_S, NOW_S = 1_790_000_000, 1_790_003_600
 """An hour apart, by the server's clock."""
@@ -70,7 +70,7 @@ class Clock:
 @pytest.fixture
 def moody(s3_environment: pytest.MonkeyPatch) -> Iterator[type[MoodyS3]]:
     handler = type("Handler", (MoodyS3,), {"guard": threading.Lock(), "troubles": [], "asked": []})
-    s3_environment.setattr("warehouse.ledger.store.patience.TOLD_AFTER_S", 0.0)
+    s3_environment.setattr("warehouse.ledger.store.protocol.TOLD_AFTER_S", 0.0)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -100,8 +100,8 @@ def test_while_another_still_waits_the_store_is_not_back_and_what_was_asked_befo
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr("warehouse.ledger.store.patience.TOLD_AFTER_S", 0.0)
-    monkeypatch.setattr("warehouse.ledger.store.patience.time", clock)
+    monkeypatch.setattr("warehouse.ledger.store.protocol.TOLD_AFTER_S", 0.0)
+    monkeypatch.setattr("warehouse.ledger.store.protocol.time", clock)
     patience = Patience("s3://bucket", is_known=True)
 
     def asks(*within: Callable[[], object]) -> Callable[[], str]:
@@ -150,7 +150,7 @@ def test_a_refusal_is_no_absence(store: Store, moody: type[MoodyS3]) -> None:
 def test_patience_ends_and_says_what_to_check(
     moody: type[MoodyS3], s3_environment: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    s3_environment.setattr("warehouse.ledger.store.patience.time", Clock())
+    s3_environment.setattr("warehouse.ledger.store.protocol.time", Clock())
     s3_environment.setenv("SPECSWEEP_STORE_AWAY_S", "10")
     moody.troubles += [503] * 100
     with pytest.raises(StoreAway, match="AWS_ENDPOINT_URL"):
@@ -181,7 +181,7 @@ def test_a_setting_that_is_no_number_is_named(
 def test_who_is_asked_to_end_waits_for_seconds_only(
     store: Store, moody: type[MoodyS3], s3_environment: pytest.MonkeyPatch
 ) -> None:
-    s3_environment.setattr("warehouse.ledger.store.patience.HURRIED_S", 0.0)
+    s3_environment.setattr("warehouse.ledger.store.protocol.HURRIED_S", 0.0)
     assert store.get("key") == b"there"
     moody.troubles += [503] * 10_000
     with ThreadPoolExecutor(1) as pool:

@@ -21,10 +21,9 @@ from tests.warehouse.rented import close, rent
 from warehouse.dataset.snapshot import current, publish
 from warehouse.dataset.tables import PRODUCT_TABLES
 from warehouse.ledger.claims import Claims, ManagedElsewhere
-from warehouse.ledger.commits import Ledger
+from warehouse.ledger.commits import Grading, Ledger, newest, write_regrade
 from warehouse.ledger.lease import Leases
 from warehouse.ledger.placement import Placements
-from warehouse.ledger.regrades import Grading, newest, write_regrade
 from warehouse.ledger.store import Store, StoreAway, StoreError, open_store
 from warehouse.ledger.store.local import LocalStore
 from warehouse.ledger.store.proof import check_store, require_create_only
@@ -190,7 +189,7 @@ def test_a_shared_folder_that_does_not_answer_is_away_and_never_empty(
 def test_a_shared_folder_is_waited_for_and_silence_counts_from_its_return(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("warehouse.ledger.store.patience.TOLD_AFTER_S", 0.0)
+    monkeypatch.setattr("warehouse.ledger.store.protocol.TOLD_AFTER_S", 0.0)
     store = open_store(str(tmp_path))
     store.put("leases/1.json", b"held")
     then = time.time() - 100

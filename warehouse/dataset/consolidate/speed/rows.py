@@ -14,8 +14,8 @@ from configs.cell import Cell
 from configs.schema import PlannedCell
 from configs.steps.throughput import NATURAL
 from configs.visits import Role
-from warehouse.dataset.consolidate.inputs import CommittedStep, Group, Identity, baseline_among
-from warehouse.dataset.consolidate.raw import Raw, Rows
+from warehouse.dataset.consolidate.comparable import timed_differently, unlike_the_first
+from warehouse.dataset.consolidate.inputs import CommittedStep, Group, Identity, Raw, Rows, baseline_among
 from warehouse.dataset.consolidate.rows import (
     Judged,
     Machine,
@@ -32,7 +32,6 @@ from warehouse.dataset.consolidate.rows import (
     step_seconds,
     window_seconds,
 )
-from warehouse.dataset.consolidate.serving import timed_differently, unlike_the_first
 from warehouse.dataset.consolidate.speed.visits import (
     STREAMED,
     Shape,
@@ -271,7 +270,7 @@ def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens
     2211.05102, section 2.
 
     For a mixture of experts the bound is low as soon as a step works on several tokens, of other requests or to verify
-    a draft. Those tokens read further experts (82 of 128 at 16 tokens, not 8: `tasks/guards/machine.py`). No model's
+    a draft. Those tokens read further experts (82 of 128 at 16 tokens, not 8: `tasks/guards/steadiness.py`). No model's
     file says how many these are, nor what all tokens share.
 
     The weights are spread over the cards, so their bandwidths add up. `prompt_tokens` is a mean as sent; None: taken as

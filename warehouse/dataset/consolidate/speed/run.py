@@ -12,9 +12,9 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from configs.cell import Cell
+from warehouse.dataset.consolidate.comparable import timed_differently, unlike_the_first
 from warehouse.dataset.consolidate.pairs import pair_columns
 from warehouse.dataset.consolidate.rows import ArmKey, Row, Start
-from warehouse.dataset.consolidate.serving import timed_differently, unlike_the_first
 from warehouse.dataset.consolidate.speed.visits import Shape
 from warehouse.dataset.statistics.proportions import ALPHA, holm
 from warehouse.dataset.statistics.visits import Arm, Components, Estimate, components, placebo_interval, smallest_seen

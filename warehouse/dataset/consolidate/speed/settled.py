@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from math import exp, sqrt
 from typing import NamedTuple
 
+from warehouse.dataset.consolidate.comparable import speed_differences, timed_differently, unequal_serving
 from warehouse.dataset.consolidate.pairs import pair_columns
 from warehouse.dataset.consolidate.rows import CellStep, Result, Row, Standing, Start
-from warehouse.dataset.consolidate.serving import speed_differences, timed_differently, unequal_serving
 from warehouse.dataset.consolidate.speed.run import (
     Arms,
     Load,

@@ -22,8 +22,7 @@ import polars as pl
 
 from configs.cell import Cell
 from configs.steps.load import OPEN
-from warehouse.dataset.consolidate.inputs import STEP, CommittedStep
-from warehouse.dataset.consolidate.raw import Raw, Rows
+from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Raw, Rows
 from warehouse.dataset.consolidate.rows import Judged, Machine, Row, Spent, Start, judged, made_up, placed, provenance
 from warehouse.dataset.statistics.visits import VisitRates
 from warehouse.ledger.formulas.windows import tokens_and_seconds

@@ -1,4 +1,4 @@
-"""How work on the tape can end: clients, engines, stores and machines that go away."""
+"""How work through the response log can end: clients, engines, stores and machines that go away."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 
 from configs.checkout import ROOT
 from tasks.evals.watch import Standstill
-from tests.tasks.evals.tape_case import FakeStore, FakeUpstream, ask, played, post, question, tape
-from warehouse.ledger.parts import Row, decode
+from tests.tasks.evals.response_log_case import FakeStore, FakeUpstream, ask, played, post, question, response_log
 from warehouse.ledger.store import StoreError
+from warehouse.ledger.tables import Row, decode
 
 
 @played
 async def test_an_engine_that_dies_in_the_middle_is_an_error_and_no_answer() -> None:
     store = FakeStore()
-    async with FakeUpstream() as engine, tape(engine, store) as recorder:
+    async with FakeUpstream() as engine, response_log(engine, store) as recorder:
         await ask(recorder, "say one")
         engine.held = True
         cut_off = asyncio.create_task(post(recorder.url(0), question("say two")))
@@ -40,7 +40,7 @@ async def test_an_engine_that_dies_in_the_middle_is_an_error_and_no_answer() -> 
 async def test_an_engine_that_was_never_there_is_gone() -> None:
     async with FakeUpstream() as engine:
         pass
-    async with tape(engine, FakeStore()) as recorder:
+    async with response_log(engine, FakeStore()) as recorder:
         assert "the engine is gone" in await asyncio.wait_for(recorder.failed(), 20)
 
 
@@ -48,7 +48,7 @@ async def test_an_engine_that_was_never_there_is_gone() -> None:
 async def test_an_engine_without_progress_has_stalled_and_its_requests_end() -> None:
     async with FakeUpstream() as engine:
         engine.held = True
-        async with tape(engine, FakeStore(), stalled_s=0.05, poll_s=0.01) as recorder:
+        async with response_log(engine, FakeStore(), stalled_s=0.05, poll_s=0.01) as recorder:
             waiting = asyncio.create_task(post(recorder.url(0), question("say one")))
             why = await asyncio.wait_for(recorder.failed(), 20)
             assert why.startswith("the engine stalled: 1 requests in flight, no token in ")
@@ -86,13 +86,13 @@ async def test_an_answer_may_take_as_long_as_its_tokens_come() -> None:
     async with Slow() as engine:
         engine.held = True
         # 40 looks take ten times as long as a standstill may last
-        async with tape(engine, FakeStore(), stalled_s=0.2, poll_s=0.05) as recorder:
+        async with response_log(engine, FakeStore(), stalled_s=0.2, poll_s=0.05) as recorder:
             assert await ask(recorder, "say one") == "one"
 
 
 @played
 async def test_a_client_that_hangs_up_and_asks_again_gets_the_answer_that_was_on_its_way() -> None:
-    async with FakeUpstream() as engine, tape(engine, FakeStore()) as recorder:
+    async with FakeUpstream() as engine, response_log(engine, FakeStore()) as recorder:
         engine.held = True
         impatient = asyncio.create_task(ask(recorder, "say one"))
         await engine.asked_for(1)
@@ -112,7 +112,7 @@ async def test_leaving_cancels_what_is_in_flight_and_stores_the_rest() -> None:
     store = FakeStore()
     async with FakeUpstream() as engine:
         with pytest.raises(RuntimeError, match="the framework failed"):
-            async with tape(engine, store) as recorder:
+            async with response_log(engine, store) as recorder:
                 await ask(recorder, "say one")
                 engine.held = True
                 waiting = asyncio.create_task(post(recorder.url(0), question("say two")))
@@ -126,12 +126,12 @@ async def test_leaving_cancels_what_is_in_flight_and_stores_the_rest() -> None:
 @played
 async def test_parts_are_written_when_they_are_full_and_when_it_is_time() -> None:
     full, timely = FakeStore(), FakeStore()
-    async with FakeUpstream() as engine, tape(engine, full, flush_items=2) as recorder:
+    async with FakeUpstream() as engine, response_log(engine, full, flush_items=2) as recorder:
         for word in ("one", "two", "three"):
             await ask(recorder, f"say {word}")
         await until(lambda: len(full.rows) >= 2)
     assert all(len(part) <= 2 for part in full.parts) and len(full.rows) == 3
-    async with FakeUpstream() as engine, tape(engine, timely, flush_s=0.01) as recorder:
+    async with FakeUpstream() as engine, response_log(engine, timely, flush_s=0.01) as recorder:
         await ask(recorder, "say one")
         await until(lambda: len(timely.rows) == 1)
         await ask(recorder, "say two")
@@ -151,7 +151,7 @@ async def test_a_slow_store_gets_one_part_at_a_time_and_holds_nobody_up() -> Non
 
     store = FakeStore()
     store.write = write  # type: ignore[method-assign]
-    async with FakeUpstream() as engine, tape(engine, store, flush_items=1) as recorder:
+    async with FakeUpstream() as engine, response_log(engine, store, flush_items=1) as recorder:
         for number in range(5):
             await ask(recorder, f"say {number}")
         assert parts == [] and recorder.count.answered == 5
@@ -165,7 +165,7 @@ async def test_answers_that_cannot_be_stored_end_the_work() -> None:
     store.broken = StoreError("the store is full")
     async with FakeUpstream() as engine:
         with pytest.raises(StoreError, match="the store is full"):
-            async with tape(engine, store, flush_items=1) as recorder:
+            async with response_log(engine, store, flush_items=1) as recorder:
                 await ask(recorder, "say one")
                 with pytest.raises(StoreError):
                     await asyncio.wait_for(recorder.failed(), 20)
@@ -180,20 +180,20 @@ async def test_a_store_that_fails_only_at_the_end_is_an_error_too() -> None:
     store = FakeStore()
     async with FakeUpstream() as engine:
         with pytest.raises(StoreError):
-            async with tape(engine, store) as recorder:
+            async with response_log(engine, store) as recorder:
                 await ask(recorder, "say one")
                 store.broken = StoreError("gone")
 
 
-class TapeProcess:
-    """A tape in a process of its own, with parts of two answers in `folder`."""
+class LogProcess:
+    """A response log in a process of its own, with parts of two answers in `folder`."""
 
     def __init__(self, upstream: str, folder: Path) -> None:
         self.upstream, self.folder = upstream, folder
 
-    async def __aenter__(self) -> TapeProcess:
+    async def __aenter__(self) -> LogProcess:
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        script = Path(__file__).with_name("tape_process.py")
+        script = Path(__file__).with_name("response_log_process.py")
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, str(script), self.upstream, str(self.folder), env=env, stdout=asyncio.subprocess.PIPE
         )
@@ -215,15 +215,15 @@ class TapeProcess:
 
 
 @played
-async def test_a_killed_tape_loses_no_more_than_its_last_part(tmp_path: Path) -> None:
+async def test_a_killed_response_log_loses_no_more_than_its_last_part(tmp_path: Path) -> None:
     async with FakeUpstream() as engine:
-        async with TapeProcess(engine.url, tmp_path) as running:
+        async with LogProcess(engine.url, tmp_path) as running:
             for number in range(5):
                 assert (await post(running.url, question(f"say {number}")))[0] == 200
             await until(lambda: len(running.rows()) >= 4)
             await running.end(signal.SIGKILL)
             lost = [str(number) for number in range(len(running.rows()), 5)]
-        async with TapeProcess(engine.url, tmp_path) as running:
+        async with LogProcess(engine.url, tmp_path) as running:
             for number in range(6):
                 _, document = await post(running.url, question(f"say {number}"))
                 assert document["choices"][0]["message"]["content"] == str(number)
@@ -232,8 +232,8 @@ async def test_a_killed_tape_loses_no_more_than_its_last_part(tmp_path: Path) ->
 
 
 @played
-async def test_a_tape_that_is_asked_to_stop_stores_everything_first(tmp_path: Path) -> None:
-    async with FakeUpstream() as engine, TapeProcess(engine.url, tmp_path) as running:
+async def test_a_response_log_that_is_asked_to_stop_stores_everything_first(tmp_path: Path) -> None:
+    async with FakeUpstream() as engine, LogProcess(engine.url, tmp_path) as running:
         for number in range(5):
             assert (await post(running.url, question(f"say {number}")))[0] == 200
         await running.end(signal.SIGTERM)

@@ -1,7 +1,7 @@
-"""The tape: a recording reverse proxy between any OpenAI client and the engine, in the node runner's own loop.
+"""The response log: a recording reverse proxy between any OpenAI client and the engine, in the node runner's own loop.
 
 Every answer that crosses it is kept. A framework starts again when its machine was taken away or when more items are
-wanted. It is then answered from the tape until the first request that nobody has answered yet.
+wanted. It is then answered from the response log until the first request that nobody has answered yet.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tasks.evals.exchange import (
     sent,
 )
 from tasks.evals.watch import POLL_S, STALLED_S, EngineWatch
-from warehouse.ledger.parts import Row
+from warehouse.ledger.tables import Row
 
 FLUSH_S = 60.0
 """The longest that an answer waits to be stored: what a preemption may cost."""
@@ -42,11 +42,11 @@ LARGEST_REQUEST_BYTES = 64 * 2**20
 """A prompt of a million tokens has some 10 MB as JSON."""
 
 LEAVE_S = 1.0
-"""How long clients have to take their last answers when the tape ends."""
+"""How long clients have to take their last answers when the response log ends."""
 
 IDLE_S = 2.0
 """Connections idle for longer are closed on our side. After 5 s vLLM would close them, and what is sent at that moment
-is lost. To use them again at all halves the tape's own time."""
+is lost. To use them again at all halves the response log's own time."""
 
 IN_ONE_PIECE_BYTES = 2**20
 """Longer requests are read by a thread, piece by piece, so that they don't block the loop. That costs a millisecond."""
@@ -57,11 +57,11 @@ Write = Callable[[Sequence[Row]], Awaitable[None]]
 """Stores rows of `exchanges`; may be slow."""
 
 
-class WrongTape(SpecsweepError):
-    """Answers of another cell were handed to a tape: they would be replayed as this cell's."""
+class WrongResponseLog(SpecsweepError):
+    """Answers of another cell were handed to a response log: they would be replayed as this cell's."""
 
 
-class Tape:
+class ResponseLog:
     """One suite of one cell, from `async with` on."""
 
     def __init__(
@@ -77,17 +77,17 @@ class Tape:
         stalled_s: float = STALLED_S,
         poll_s: float = POLL_S,
     ) -> None:
-        """A tape that does not run yet, before the engine at `upstream` (without /v1).
+        """A response log that does not run yet, before the engine at `upstream` (without /v1).
 
         `suite` is the evaluation step that asks; rows of other suites are left alone. `known` are rows of `exchanges`
         that earlier attempts of this cell recorded.
 
         Raises:
-            WrongTape: a known row is another cell's.
+            WrongResponseLog: a known row is another cell's.
         """
         strangers = {row.get("cell_key", policy.cell_key) for row in known} - {policy.cell_key}
         if strangers:
-            raise WrongTape(f"known: answers of cell {min(strangers)} on the tape of cell {policy.cell_key}")
+            raise WrongResponseLog(f"known: answers of cell {min(strangers)} in the log of cell {policy.cell_key}")
         self.refusal: str | None = None
         """The first request that will never be answered, on one line: an engine's 4xx, or refused by the policy."""
         self.trouble: str | None = None
@@ -107,7 +107,7 @@ class Tape:
         self._asked = self._replayed = self._fresh_tokens = 0
         self._over: str | None = None
 
-    async def __aenter__(self) -> Tape:
+    async def __aenter__(self) -> ResponseLog:
         app = web.Application(client_max_size=LARGEST_REQUEST_BYTES)
         app.router.add_post(r"/sample/{sample:\d+}/v1/chat/completions", self._chat)
         app.router.add_get(r"/sample/{sample:\d+}/v1/models", self._models)
@@ -122,7 +122,7 @@ class Tape:
         self._flushing = asyncio.create_task(self._parts.keep_flushing())
         self._watching = asyncio.create_task(self._watch.until_it_ends())
         self._flushing.add_done_callback(lambda _: self._end_requests("answers can't be stored"))
-        self._watching.add_done_callback(lambda _: self._end_requests(self._watch.ended or "the tape ends"))
+        self._watching.add_done_callback(lambda _: self._end_requests(self._watch.ended or "the response log ends"))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -131,7 +131,7 @@ class Tape:
         Raises:
             Exception: whatever `write` raised, now or before.
         """
-        self._end_requests("the tape ends")
+        self._end_requests("the response log ends")
         self._parts.leave()
         self._watching.cancel()
         try:
@@ -238,7 +238,7 @@ class Tape:
         try:
             answer = await self._engine_says(asked, turn.occurrence)
         except asyncio.CancelledError:
-            return error_answer(503, self._over or "the tape ends")  # nobody else cancels: the client hears why
+            return error_answer(503, self._over or "the response log ends")  # nobody else cancels: the client hears why
         if not isinstance(answer, HttpAnswer):
             self.answers.add(answer)
             self._parts.add(answer)
@@ -333,7 +333,7 @@ class HttpAnswer(NamedTuple):
 
 
 def error_answer(status: int, message: str) -> HttpAnswer:
-    """An error of the tape's own. 503 is one that OpenAI's clients ask again after."""
+    """An error of the response log's own. 503 is one that OpenAI's clients ask again after."""
     kind = "BadRequestError" if status == 400 else "ServiceUnavailableError"
-    fields = {"message": f"specsweep's tape: {message}", "type": kind, "param": None, "code": status}
+    fields = {"message": f"specsweep's response log: {message}", "type": kind, "param": None, "code": status}
     return HttpAnswer(status, json.dumps({"error": fields}).encode())

@@ -1,4 +1,4 @@
-"""What the tests of the tape share: a cell, a store in memory, a client, and a FAKE engine in the test's own loop."""
+"""What the response log's tests share: a cell, a store in memory, a client, and a FAKE engine in their own loop."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from aiohttp import web
 from configs.cell import Cell, Engine, Model, Precision, Serving, Technique
 from configs.steps.eval import EvalStep
 from tasks.evals.exchange import Policy, policy_of
-from tasks.evals.tape import Tape
-from warehouse.ledger.parts import Row
+from tasks.evals.response_log import ResponseLog
+from warehouse.ledger.tables import Row
 
 SUITE = "eval-gpqa"
 
@@ -169,10 +169,10 @@ class FakeStore:
         return [row for part in self.parts for row in part]
 
 
-def tape(
+def response_log(
     engine: FakeUpstream, store: FakeStore, known: Sequence[Row] = (), policy: Policy = POLICY, **options: Any
-) -> Tape:
-    return Tape(engine.url, policy, SUITE, known, store.write, **options)
+) -> ResponseLog:
+    return ResponseLog(engine.url, policy, SUITE, known, store.write, **options)
 
 
 async def post(url: str, body: Any) -> tuple[int, dict[str, Any]]:
@@ -186,9 +186,9 @@ def question(text: str, **fields: Any) -> dict[str, Any]:
     return {"model": "whatever", "messages": [{"role": "user", "content": text}], **fields}
 
 
-async def ask(tape: Tape, text: str, sample: int = 0, **fields: Any) -> str | None:
+async def ask(response_log: ResponseLog, text: str, sample: int = 0, **fields: Any) -> str | None:
     """The content of an answer."""
-    status, document = await post(tape.url(sample), question(text, **fields))
+    status, document = await post(response_log.url(sample), question(text, **fields))
     assert status == 200, document
     content: str | None = document["choices"][0]["message"]["content"]
     return content

@@ -1,4 +1,4 @@
-"""A tape in a process of its own, to be killed: `tape_process.py UPSTREAM FOLDER` prints its address."""
+"""A response log in a process of its own, to be killed: given UPSTREAM and FOLDER it prints its address."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tasks.evals.tape import Tape
-from tests.tasks.evals.tape_case import POLICY, SUITE
-from warehouse.ledger.parts import Row, decode, encode
+from tasks.evals.response_log import ResponseLog
+from tests.tasks.evals.response_log_case import POLICY, SUITE
 from warehouse.ledger.steps.evaluation import EXCHANGES
+from warehouse.ledger.tables import Row, decode, encode
 
 FOLDER = Path(sys.argv[2])
 
@@ -31,8 +31,8 @@ async def main() -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
     known = [row for path in sorted(FOLDER.glob("*.parquet")) for row in decode(path.read_bytes(), path.name)]
     with suppress(asyncio.CancelledError):
-        async with Tape(sys.argv[1], POLICY, SUITE, known, write, flush_items=2) as tape:
-            print(tape.url(0), flush=True)
+        async with ResponseLog(sys.argv[1], POLICY, SUITE, known, write, flush_items=2) as response_log:
+            print(response_log.url(0), flush=True)
             await asyncio.Event().wait()
 
 
