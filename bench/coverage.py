@@ -37,7 +37,7 @@ from typing import Literal, NamedTuple
 
 from warehouse.dataset.statistics.proportions import holm
 from warehouse.dataset.statistics.visits import Arm, VisitRates, components, placebo_interval, ratio_interval
-from warehouse.ledger.formulas.beta import student_quantile
+from warehouse.ledger.formulas import student_quantile
 
 SEED = 20261122
 RUNS = 220

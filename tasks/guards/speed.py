@@ -10,7 +10,7 @@ from typing import Any
 
 from configs.cell import Cell, Gpu, argument
 from tasks.meters import Counters
-from warehouse.ledger.formulas.beta import student_quantile
+from warehouse.ledger.formulas import student_quantile
 from warehouse.ledger.verdicts import Finding, Reason
 
 SLOW_BANDWIDTH_SHARE = 0.5

@@ -11,7 +11,7 @@ from statistics import fmean, mean, stdev
 from typing import Any
 
 from configs.cell import Gpu, Model, Technique
-from warehouse.ledger.formulas.beta import student_quantile
+from warehouse.ledger.formulas import student_quantile
 from warehouse.ledger.tables import Row
 from warehouse.ledger.verdicts import Finding, Reason
 

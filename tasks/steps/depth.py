@@ -56,7 +56,7 @@ from tasks.timing.conditions import TimedCondition, Window, measure_conditions, 
 from tasks.timing.loops import paces_of
 from tasks.timing.timed import Asked, OwnPrompts, Row, Timed, ready_of
 from tasks.timing.verdict import Paces, Work, verdict
-from warehouse.ledger.formulas.windows import phases_of, rate_of
+from warehouse.ledger.formulas import phases_of, rate_of
 from warehouse.ledger.timed_tables import DEPTH
 from warehouse.ledger.verdicts import Finding, Judgement
 

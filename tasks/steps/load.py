@@ -58,7 +58,7 @@ from tasks.timing.conditions import TimedCondition, Window, measure_conditions, 
 from tasks.timing.loops import constant_moments, poisson_moments, steps_of_answer
 from tasks.timing.timed import Asked, Row
 from tasks.timing.verdict import Paces, Work, verdict
-from warehouse.ledger.formulas.windows import windows_of
+from warehouse.ledger.formulas import windows_of
 from warehouse.ledger.timed_tables import LOAD
 from warehouse.ledger.verdicts import Finding, Judgement, Reason
 

@@ -29,7 +29,7 @@ from tasks.timing.conditions import TimedCondition, Window, measure_conditions, 
 from tasks.timing.loops import paces_of, steady_state
 from tasks.timing.timed import AllFailed, OwnPrompts, Row, ready_of, untimed
 from tasks.timing.verdict import Paces, Work, verdict
-from warehouse.ledger.formulas.windows import rate_of
+from warehouse.ledger.formulas import rate_of
 from warehouse.ledger.timed_tables import THROUGHPUT
 from warehouse.ledger.verdicts import Finding, Judgement, Reason
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from configs.steps.throughput import STEADY_ROUNDS
 from tasks.client import Heard, Ready, RequestFailed, Unanswered
-from warehouse.ledger.formulas.windows import Span, steady_bounds, steps_of, tokens_and_seconds, tokens_within
+from warehouse.ledger.formulas import Span, steady_bounds, steps_of, tokens_and_seconds, tokens_within
 
 Send = Callable[[Ready], Awaitable[Heard]]
 

@@ -19,7 +19,7 @@ from tasks.guards.text import text_columns
 from tasks.meters import Counters, Looks, Sampler, card_columns
 from tasks.prompts import prompt_seed
 from tasks.timing.loops import Exchange, OnAnswer, closed_loop, delivered_share, open_loop
-from warehouse.ledger.formulas.windows import Span, counted_gaps
+from warehouse.ledger.formulas import Span, counted_gaps
 
 
 class AllFailed(RequestFailed):

@@ -13,7 +13,7 @@ from configs.cell import Cell, Gpu
 from tasks.guards import answers, speed, steadiness, text, tokens
 from tasks.meters import Counters
 from tasks.timing.timed import Row
-from warehouse.ledger.formulas.windows import rate_of
+from warehouse.ledger.formulas import rate_of
 from warehouse.ledger.verdicts import Finding, Judgement, judge
 
 SHORTEST_OUTPUT = 1

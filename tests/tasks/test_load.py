@@ -23,7 +23,7 @@ from tests.tasks import timed_step
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.timed_step import Hear, changed, dies_after, hearing
 from warehouse.dataset.loads import Followed, followed
-from warehouse.ledger.formulas.windows import loops
+from warehouse.ledger.formulas import loops
 
 PROMPTS, CATEGORIES, TOKENS = 88, 11, 20
 """Of the twin."""

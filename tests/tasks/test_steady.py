@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 
 from tasks.timing.loops import delivered_share, paces_of, steady_state, steps_of_answer
-from warehouse.ledger.formulas.windows import Span, steps_of
+from warehouse.ledger.formulas import Span, steps_of
 
 TOKENS = 256
 SLOTS_TOK_S = (100.0, 87.0, 71.0, 60.0)

@@ -21,7 +21,6 @@ from warehouse.dataset.consolidate.pairs import settled
 from warehouse.dataset.consolidate.rows import Made, Row, is_first, labels, plain_row
 from warehouse.dataset.consolidate.speed.settled import settled_speeds
 from warehouse.dataset.k_curves import k_curves
-from warehouse.dataset.loads import with_verdicts
 from warehouse.dataset.tables import ATTEMPTS
 from warehouse.ledger.lease import Attempt
 from warehouse.ledger.placement import PlacementStory
@@ -198,3 +197,16 @@ def _billed(line: BillLine, story: PlacementStory) -> Row:
         **{f"{phase}_s": seconds for phase, seconds in phases.items()},
         **{f"{phase}_usd": line.usd(seconds) for phase, seconds in phases.items()},
     }
+
+
+def with_verdicts(load: Sequence[Row], results: Sequence[Row]) -> list[Row]:
+    """Rows of `load` with the final verdict on those of `results_consolidated`, which depends on all rows of a run."""
+    said = {tuple(row.get(name) for name in _BESIDE): row for row in results}
+    beside = [said[tuple(row[name] for name in _BESIDE)] for row in load]
+    return [
+        row | {"verdict": each["verdict"], "reasons": each["reasons"]} for row, each in zip(load, beside, strict=True)
+    ]
+
+
+_BESIDE = ("run_id", "cell_key", "step", "condition")
+"""What a row of `load` shares with its row of `results_consolidated`, and with no other."""

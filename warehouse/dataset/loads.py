@@ -14,7 +14,7 @@ from configs.steps.load import Limits
 from warehouse.dataset.consolidate.rows import Row
 from warehouse.dataset.statistics.quantiles import certified, fewest_for, quantile
 from warehouse.dataset.tables import LATENCIES, PERCENTILES
-from warehouse.ledger.formulas.windows import percentile_ms
+from warehouse.ledger.formulas import percentile_ms
 from warehouse.ledger.verdicts import Reason
 
 FILLED_SHARE = 0.25
@@ -152,19 +152,6 @@ def load_row(
         **_scheduled(requests, schedules),
         **_goodput(steady, _requests_s(row, category, steady, schedules), limits),
     }
-
-
-def with_verdicts(load: Sequence[Row], results: Sequence[Row]) -> list[Row]:
-    """Rows of `load` with the final verdict on those of `results_consolidated`, which depends on all rows of a run."""
-    said = {tuple(row.get(name) for name in _BESIDE): row for row in results}
-    beside = [said[tuple(row[name] for name in _BESIDE)] for row in load]
-    return [
-        row | {"verdict": each["verdict"], "reasons": each["reasons"]} for row, each in zip(load, beside, strict=True)
-    ]
-
-
-_BESIDE = ("run_id", "cell_key", "step", "condition")
-"""What a row of `load` shares with its row of `results_consolidated`, and with no other."""
 
 
 def _percentiles(steady: Sequence[Row], prompts: int) -> Row:

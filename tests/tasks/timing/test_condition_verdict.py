@@ -12,7 +12,7 @@ from configs.steps.throughput import Condition
 from tasks.meters import Counters, parse
 from tasks.steps.throughput import judge_condition
 from tasks.timing.verdict import Work
-from warehouse.ledger.formulas.windows import rate_of
+from warehouse.ledger.formulas import rate_of
 from warehouse.ledger.verdicts import Finding
 
 LOAD = Condition(name="short c=1", context_tokens=64, output_tokens=512, repeats=3, stream_requests=3)

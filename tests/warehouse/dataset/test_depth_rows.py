@@ -15,7 +15,7 @@ from tests.warehouse.visited import mirrored_pair, view_of
 from warehouse.dataset.build import Consolidated, consolidate
 from warehouse.dataset.consolidate.rows import window_seconds
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.formulas.windows import phases_of
+from warehouse.ledger.formulas import phases_of
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import DEPTH_WINDOWS
 from warehouse.report.display.figures import Row

@@ -12,8 +12,7 @@ from configs.steps.load import LoadStep, Offered, with_category
 from configs.steps.throughput import NATURAL
 from tests.warehouse.synthetic import StepWriter, only
 from tests.warehouse.visited import mirrored_pair, view_of
-from warehouse.dataset.build import Consolidated, consolidate
-from warehouse.dataset.loads import with_verdicts
+from warehouse.dataset.build import Consolidated, consolidate, with_verdicts
 from warehouse.dataset.steps.load import UNJUDGED
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import Store, open_store

@@ -14,7 +14,7 @@ from warehouse.dataset.build import Consolidated, consolidate
 from warehouse.dataset.consolidate.rows import Row
 from warehouse.dataset.loads import followed
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.formulas.windows import counted_gaps
+from warehouse.ledger.formulas import counted_gaps
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.report.display.markup import Markup

@@ -10,7 +10,7 @@ import pytest
 from configs.steps.throughput import NATURAL
 from warehouse.dataset.consolidate.rows import Row
 from warehouse.dataset.loads import NAMED, load_row
-from warehouse.ledger.formulas.windows import counted_gaps, percentile_ms, timed, windows_of
+from warehouse.ledger.formulas import counted_gaps, percentile_ms, timed, windows_of
 
 SLOTS, EACH, GAP_S = 64, 20, 0.03
 """Seconds that a busy client leaves a slot empty behind each answer: assumed, the same beside AR and its draft."""

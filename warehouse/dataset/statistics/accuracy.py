@@ -29,7 +29,7 @@ from typing import Literal, NamedTuple
 
 from warehouse.dataset.statistics.proportions import ALPHA, Z_POWER, Z_TWO_SIDED, falling_root, one_sided_quantile
 from warehouse.dataset.statistics.quantiles import interval, resampled_means_of_few
-from warehouse.ledger.formulas.beta import student_quantile, student_tail
+from warehouse.ledger.formulas import student_quantile, student_tail
 
 MARGIN = 0.05
 """Accuracy that may be lost and still be called "no worse": five points, stated with every claim."""

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from statistics import NormalDist, fmean
 
-from warehouse.ledger.formulas.beta import binomial_at_most
+from warehouse.ledger.formulas import binomial_at_most
 
 ALPHA = 0.05
 """Error that a claim may have, before it is divided among comparisons."""

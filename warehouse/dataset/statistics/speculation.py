@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from warehouse.dataset.statistics.proportions import ALPHA
 from warehouse.dataset.statistics.visits import Estimate
-from warehouse.ledger.formulas.beta import student_quantile
+from warehouse.ledger.formulas import student_quantile
 
 TOLERANCE = 0.01
 """Loss that isn't worth a larger candidate even if it is certain, as a share of the best; vLLM's tuner has the same."""

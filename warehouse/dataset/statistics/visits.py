@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 from warehouse.dataset.statistics.proportions import ALPHA
 from warehouse.dataset.statistics.repeats import SMALLEST_VAR, Repeats, moderated
-from warehouse.ledger.formulas.beta import student_quantile, student_tail
+from warehouse.ledger.formulas import student_quantile, student_tail
 
 
 class VisitRates(NamedTuple):

@@ -10,7 +10,7 @@ from warehouse.dataset.consolidate.inputs import CommittedStep, Group, Raw
 from warehouse.dataset.consolidate.rows import Made, Row
 from warehouse.dataset.consolidate.speed.rows import speed_rows
 from warehouse.dataset.consolidate.speed.visits import Visited, in_order, visited
-from warehouse.ledger.formulas.windows import phases_of
+from warehouse.ledger.formulas import phases_of
 from warehouse.ledger.timed_tables import DEPTH, DEPTH_WINDOWS
 
 TABLES = DEPTH

@@ -17,7 +17,7 @@ from warehouse.dataset.consolidate.rows import Machine, Made, Result, Row, Start
 from warehouse.dataset.consolidate.speed.rows import acceptance_of, speed_rows, tokens_per_step
 from warehouse.dataset.consolidate.speed.visits import Visited, energy_of, machine_of, visited
 from warehouse.dataset.loads import Followed, followed, load_row
-from warehouse.ledger.formulas.windows import loops, timed, windows_of
+from warehouse.ledger.formulas import loops, timed, windows_of
 from warehouse.ledger.timed_tables import LOAD, LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.ledger.verdicts import Reason
 

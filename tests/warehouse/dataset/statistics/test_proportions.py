@@ -20,7 +20,7 @@ from warehouse.dataset.statistics.proportions import (
     stderr_of_difference,
 )
 from warehouse.dataset.statistics.quantiles import certified, fewest_for
-from warehouse.ledger.formulas.beta import binomial_at_most, incomplete_beta, student_quantile, student_tail
+from warehouse.ledger.formulas import binomial_at_most, incomplete_beta, student_quantile, student_tail
 
 
 def test_students_quantiles_are_the_printed_ones() -> None:

@@ -21,7 +21,7 @@ from warehouse.dataset.statistics.visits import (
     ratio_interval,
     scatter,
 )
-from warehouse.ledger.formulas.beta import student_quantile, student_tail
+from warehouse.ledger.formulas import student_quantile, student_tail
 
 
 def visit(log_rate: float, position: float | None = None, sd: float = 0.0, repeats: int = 3) -> VisitRates:

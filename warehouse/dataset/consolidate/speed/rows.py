@@ -43,7 +43,7 @@ from warehouse.dataset.consolidate.speed.visits import (
 )
 from warehouse.dataset.statistics.visits import VisitRates
 from warehouse.ledger.clock import usd_of
-from warehouse.ledger.formulas.windows import steps_of
+from warehouse.ledger.formulas import steps_of
 from warehouse.ledger.tables import ENGINE_COUNTED
 from warehouse.ledger.verdicts import Reason
 

@@ -25,7 +25,7 @@ from configs.steps.load import OPEN
 from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Raw, Rows
 from warehouse.dataset.consolidate.rows import Judged, Machine, Row, Spent, Start, judged, made_up, placed, provenance
 from warehouse.dataset.statistics.visits import VisitRates
-from warehouse.ledger.formulas.windows import tokens_and_seconds
+from warehouse.ledger.formulas import tokens_and_seconds
 from warehouse.ledger.tables import VERDICTS
 from warehouse.ledger.verdicts import Reason
 
