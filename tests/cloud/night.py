@@ -23,6 +23,7 @@ from tests.fake_run import SUITE, write_sweep
 from tests.rented_run import RentedRun
 from tests.secret_watch import SecretWatch
 from tests.tasks.test_cell import processes_with
+from warehouse.ledger.clock import SYSTEM, seconds_between
 
 CANARY, STORE_CANARY = "canary-5f1d1c3e8a", "canary-of-the-store-0c7e"
 """Stand for the hub's token and a store's secret key; no argument, and no environment but the user's, may show them."""
@@ -55,6 +56,8 @@ class Night(RentedRun):
         """
         run_id = f"night{int(time.time())}{store}"
         self.lab, self.folder = lab, folder
+        self.unheard_s: dict[int, float] = {}
+        """From the last heartbeat of a reclaimed node to its end, by cell: what it did then is in no bill."""
         self.log = folder / "sweep.log"
         self.watch = SecretWatch(CANARY, STORE_CANARY, of_the_user=HOME_VARIABLE)
         shutil.copy(ROOT / "tests" / "fake_engine.py", lab.paths.shared / "fake_engine.py")
@@ -123,11 +126,14 @@ class Night(RentedRun):
         return [each for each in self.lab.instances() if each.alive and each.cluster.startswith(self.cluster(cell))]
 
     def reclaim(self, cell: int) -> None:
-        """Take the cell's node away; back when nothing of it runs any more."""
+        """Take the cell's node away; back when nothing of it runs any more. `unheard_s` has its seconds of silence."""
         doomed = [self.lab.paths.fleet / each.instance_id for each in self.living(cell)]
         for body in doomed:
             self.lab.preempt(body.name)
         wait_until(lambda: not any(body.exists() for body in doomed), "the reclaimed node is dead")
+        beat = self.heartbeat(cell)
+        if beat is not None:
+            self.unheard_s[cell] = seconds_between(beat.at, SYSTEM.now_iso())
 
     def notice(self, cell: int) -> None:
         """Tell the cell's node that it will be taken back: in a minute, as its flow waits for it (EC2 says two)."""
