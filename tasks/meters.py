@@ -31,8 +31,6 @@ from statistics import median
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from warehouse.ledger.tables import CARD_COLUMNS
-
 NAMES = {
     "generation_tokens": ("vllm:generation_tokens_total",),
     "requests_finished": ("vllm:request_success_total",),
@@ -275,18 +273,15 @@ COUNTER, SAMPLES = "counter", "samples"
 
 
 def card_columns(looks: Looks) -> dict[str, Any]:
-    """The columns of `CARD_COLUMNS`, all of them null without a look.
+    """The columns of `CARD_COLUMNS` (`warehouse.ledger.tables`), all of them null without a look.
 
     Clocks are of the looks in between: before its first request and behind its last one a card may idle.
     """
-    columns: dict[str, Any] = dict.fromkeys(column.name for column in CARD_COLUMNS)
-    if not looks:
-        return columns
     inside = [reading for look in looks[1:-1] for reading in look]
     everything = [reading for look in looks for reading in look]
     clocks = [reading.clock_mhz for reading in inside if reading.clock_mhz is not None]
-    energy, source = _energy(looks)
-    return columns | {
+    energy, source = _energy(looks) if looks else (None, None)
+    return {
         "energy_j": energy,
         "energy_from": source,
         "power_w": None if energy is None else energy / _seconds(looks),

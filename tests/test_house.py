@@ -128,6 +128,11 @@ def test_a_node_needs_no_dataset_no_page_and_no_polars() -> None:
     assert not [module for module in modules if above.match(module)]
 
 
+def test_the_client_needs_neither_a_store_nor_parquet() -> None:
+    """It starts in a moment, also where nothing is stored; `bench/client.py` says in how many milliseconds."""
+    assert "warehouse" not in {file.parts[0] for file in needed_by(Path("tasks/client/client.py"))}
+
+
 def test_nobody_imports_the_trainer_of_the_shipped_models() -> None:
     """Nodes have no torch of their own; who wants a training starts it."""
     trainer = Path("tasks/family/training")

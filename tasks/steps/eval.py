@@ -126,26 +126,16 @@ async def _asker(ctx: StepContext, spec: EvalStep, ready: Prepared, known: Seque
     """Put a response log between the frameworks and the engine; what it heard is stored however this ends."""
     concurrency, why = at_once(spec, ctx.cell, await ctx.client.text("/metrics"))
     print(f"{spec.step}: {concurrency} requests at a time: {why}", flush=True)
-    response_log = ResponseLog(
-        ctx.client.base_url, policy_of(ctx.cell, spec), spec.step, known, partial(ctx.write, EXCHANGES)
-    )
-    async with response_log:
-        yield Asker(ctx, spec, ready, response_log, concurrency)
+    policy = policy_of(ctx.cell, spec)
+    async with ResponseLog(ctx.client.base_url, policy, spec.step, known, partial(ctx.write, EXCHANGES)) as log:
+        yield Asker(ctx, spec, ready, log, concurrency)
 
 
 class Asker:
     """Asks items of one evaluation step; what was answered before, in this attempt or an earlier one, is replayed."""
 
-    def __init__(
-        self, ctx: StepContext, spec: EvalStep, ready: Prepared, response_log: ResponseLog, concurrency: int
-    ) -> None:
-        self._ctx, self._spec, self._ready, self._response_log, self._concurrency = (
-            ctx,
-            spec,
-            ready,
-            response_log,
-            concurrency,
-        )
+    def __init__(self, ctx: StepContext, spec: EvalStep, ready: Prepared, log: ResponseLog, concurrency: int) -> None:
+        self._ctx, self._spec, self._ready, self._log, self._concurrency = ctx, spec, ready, log, concurrency
         self._pace = Pace()
 
     async def ask(self, items: Sequence[Item], samples: int) -> Asked:
@@ -158,9 +148,9 @@ class Asker:
         """
         asked = Asked([], [], [])
         for sample in range(samples):
-            self._response_log.answers.begin()
+            self._log.answers.begin()
             result = await self._one_job(items, sample, answers=len(items) * samples)
-            pairs = paired(result, items, self._response_log.answers.to, sample, quoted=not self._spec.suite.gated)
+            pairs = paired(result, items, self._log.answers.to, sample, quoted=not self._spec.suite.gated)
             asked.results.append(result)
             asked.rows.extend(sample_row(pair, self._spec, sample) for pair in pairs)
             asked.exchanges.extend(pair.exchange for pair in pairs)
@@ -172,7 +162,7 @@ class Asker:
             do="ask",
             task=task_of(spec.evaluation),
             items=tuple(items),
-            base_url=self._response_log.url(sample),
+            base_url=self._log.url(sample),
             model=self._ctx.cell.model.name,
             max_tokens=spec.max_tokens,
             concurrency=self._concurrency,
@@ -180,7 +170,7 @@ class Asker:
             workdir=str(self._ctx.frameworks.workdir / spec.framework / spec.step),
         )
         asking = asyncio.create_task(framework.run(job, f"{self._ctx.step}-{spec.step}-{len(items)}-{sample}"))
-        failing = asyncio.create_task(self._response_log.failed())
+        failing = asyncio.create_task(self._log.failed())
         telling = asyncio.create_task(self._tell(answers))
         try:
             await asyncio.wait({asking, failing, telling}, return_when=asyncio.FIRST_COMPLETED)
@@ -190,12 +180,10 @@ class Asker:
                 telling.result()
             return asking.result()
         except FrameworkFailed as error:
-            if self._response_log.refusal is not None:
-                raise RequestFailed(
-                    f"{spec.step}: the engine refused a request: {self._response_log.refusal}"
-                ) from error
-            if self._response_log.trouble is not None:  # frameworks often say no more than "503"
-                raise RequestFailed(f"{spec.step}: {self._response_log.trouble}; {error}") from error
+            if self._log.refusal is not None:
+                raise RequestFailed(f"{spec.step}: the engine refused a request: {self._log.refusal}") from error
+            if self._log.trouble is not None:  # frameworks often say no more than "503"
+                raise RequestFailed(f"{spec.step}: {self._log.trouble}; {error}") from error
             raise
         finally:
             for task in (asking, failing, telling):
@@ -210,7 +198,7 @@ class Asker:
         """
         spec, seen, since = self._spec, (-1, -1), time.monotonic()
         while True:
-            count = self._response_log.count
+            count = self._log.count
             if count.in_flight or (count.asked, count.replayed) != seen:
                 seen, since = (count.asked, count.replayed), time.monotonic()
             elif time.monotonic() - since > IDLE_S:

@@ -132,10 +132,7 @@ def shape_of(run: Mapping[str, Any]) -> DepthShape:
 
 Row = dict[str, Any]
 
-OF_WINDOWS = (
-    "chars", "engine_drafts", "engine_draft_tokens", "engine_accepted_tokens", "engine_accepted_by_position",
-    "engine_denoising_steps",
-)  # fmt: skip
+OF_WINDOWS = ("chars", *OF_DECODING)
 """What only a whole window has, never a repeat of one category."""
 
 
