@@ -33,11 +33,8 @@ from warehouse.ledger.outcomes import Ended, ended_with
 from warehouse.ledger.owner import owner_name
 from warehouse.ledger.store import open_store
 
-LEAVING_S = 2.0
-"""When all processes of a node are asked to leave, the runner may hear of it this much later than its engine."""
-
-PARENT_POLL_S = 1.0
-"""Pause between two checks that the parent process is still alive."""
+LEAVING_S = 2.0  # a runner may hear this much later than its engine that all processes are asked to leave
+PARENT_POLL_S = 1.0  # pause between two checks that the parent process is still alive
 
 
 async def run(

@@ -24,8 +24,7 @@ from warehouse.ledger.commits import Ledger, Part
 from warehouse.ledger.tables import ENGINE_COUNTED, PROVENANCE, Row, Table
 from warehouse.ledger.verdicts import Finding, Judgement
 
-COUNTER_SETTLE_S = 2.0
-"""How long the engine's counters may lag behind its answers."""
+COUNTER_SETTLE_S = 2.0  # how long the engine's counters may lag behind its answers
 
 
 class Progress(NamedTuple):
@@ -64,20 +63,16 @@ class StepContext:
         cards: Cards | None = None,
     ) -> None:
         self.planned = planned
-        self.cell = served
-        """What is served: the planned cell, or its control."""
+        self.cell = served  # what is served: the planned cell, or its control
         self.client = client
         self.measurement = measurement
         self.step = measurement.name
         self.tell = tell
         self.frameworks = frameworks
-        self.engine = engine
-        """What serves; None: something that nobody here has started."""
-        self.cards = cards
-        """Those that it uses; None: none, or the driver tells nothing of them."""
+        self.engine = engine  # what serves; None: something that nobody here has started
+        self.cards = cards  # those that it uses; None: none, or the driver tells nothing of them
         self.parts: list[Part] = []
-        self.facts: dict[str, Any] = {}
-        """Columns of the step's provenance that only the step knows, e.g. `dataset_revision`."""
+        self.facts: dict[str, Any] = {}  # columns of the provenance that only the step knows, e.g. `dataset_revision`
         self.recorded: list[dict[str, Any]] = []
         """Answers in the response log of an earlier attempt at this step, where several evaluations share it."""
         self._key = planned.cell.cell_key

@@ -16,14 +16,9 @@ from typing import Any
 from configs.checkout import ROOT
 from configs.without_weights import CheckpointShape
 
-SPECIAL_TOKENS = ("<pad>", "<eos>", "<bos>", "<unk>")
-"""The first ids, in this order."""
-
-SPACE = "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"
-"""How byte-level BPE writes a blank."""
-
-LEAST_COUNT = 2
-"""Pairs that are seen less often are not merged."""
+SPECIAL_TOKENS = ("<pad>", "<eos>", "<bos>", "<unk>")  # the first ids, in this order
+SPACE = "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"  # how byte-level BPE writes a blank
+LEAST_COUNT = 2  # pairs that are seen less often are not merged
 
 Merges = tuple[tuple[str, str], ...]
 
@@ -96,8 +91,7 @@ def _byte_letters() -> list[str]:
     return [letters[byte] for byte in range(256)]
 
 
-MADE_OF = ROOT / "LICENSE"
-"""What the tokenizer's merges are learnt from: English that every checkout has, and that never changes."""
+MADE_OF = ROOT / "LICENSE"  # what merges are learnt from: English that every checkout has, and that never changes
 
 DIGEST_HEX_DIGITS = 16
 

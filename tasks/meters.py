@@ -111,8 +111,7 @@ def samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
             yield found["name"], dict(_LABEL.findall(found["labels"] or "")), float(found["value"])
 
 
-LIBRARY = "pynvml"
-"""Module of the package nvidia-ml-py."""
+LIBRARY = "pynvml"  # module of the package nvidia-ml-py
 
 UNKNOWN = "power and energy aren't measured: {}"
 
@@ -120,8 +119,7 @@ UNKNOWN = "power and energy aren't measured: {}"
 class Reading(NamedTuple):
     """One look at one card; None: the driver doesn't say it of this card."""
 
-    at_s: float
-    """By `time.monotonic`."""
+    at_s: float  # by `time.monotonic`
     energy_mj: int | None
     power_mw: int | None
     used_bytes: int | None
@@ -249,15 +247,13 @@ class Sampler:
         self.looks.append(cards.look())
 
 
-Looks = Sequence[Sequence[Reading]]
-"""In order of time, each with a reading per card; none: nobody looked."""
+Looks = Sequence[Sequence[Reading]]  # in order of time, each with a reading per card; none: nobody looked
 
 SHORTEST_S = 0.5
 """A shorter window has no energy, since its ends would decide. Counters move in steps of up to a tenth of a second, and
 power is a mean over a second."""
 
-LEAST_SAMPLES = 10
-"""So many readings of power make an integral, where there is no counter."""
+LEAST_SAMPLES = 10  # so many readings of power make an integral, where there is no counter
 
 REASONS = {
     0x4: "sw_power_cap",

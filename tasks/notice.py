@@ -22,14 +22,9 @@ from urllib.parse import urlsplit
 from tasks.host.time_to_live import renew
 from warehouse.ledger.claims import FLOW_DEADLINE_S, Claims
 
-TIMEOUT_S = 1.0
-"""For one answer: the service is on the machine's own host."""
-
-TOKEN_S = 6 * 3600
-"""Life of EC2's session token; the longest that it gives."""
-
-LONGEST = 200
-"""Characters of the cloud's word that are kept."""
+TIMEOUT_S = 1.0  # for one answer: the service is on the machine's own host
+TOKEN_S = 6 * 3600  # life of EC2's session token; the longest that it gives
+LONGEST = 200  # characters of the cloud's word that are kept
 
 
 class Unanswered(Exception):
@@ -143,14 +138,9 @@ async def heed(url: str, every_s: float, on_notice: Callable[[str], None], tell:
         await asyncio.sleep(every_s)
 
 
-TIME_TO_LIVE_VARIABLE = "SPECSWEEP_TIME_TO_LIVE_S"
-"""Tells the node for how long its machine lives without its flow, in seconds; unset: the machine has no timer."""
-
-LOOKS = 6
-"""Looks at the flow's heartbeat in the time that a machine lives without one: five requests each, 30 an hour."""
-
-ANXIOUS_S = 60.0
-"""Pause after a look that heard nothing new of the flow: when the store is back, so may be the flow."""
+TIME_TO_LIVE_VARIABLE = "SPECSWEEP_TIME_TO_LIVE_S"  # how long the machine lives without its flow; unset: no timer
+LOOKS = 6  # looks at the flow's heartbeat in the time that a machine lives without one: five requests each, 30 an hour
+ANXIOUS_S = 60.0  # pause after a look that heard nothing new of the flow: when the store is back, so may be the flow
 
 
 async def keep_alive(claims: Claims, tell: Callable[[str], None], renew: Callable[[float], bool] = renew) -> None:

@@ -23,8 +23,7 @@ from warehouse.ledger.store.local import LocalStore
 BOUND_VARIABLE = "SPECSWEEP_OUTBOX_MB"
 """Environment variable: how much may wait on the node's disk, 10^6 bytes. With more, measuring waits for the store."""
 
-BOUND_MB = 1000.0
-"""Unless that variable says otherwise: days of the longest evaluations that we have."""
+BOUND_MB = 1000.0  # unless that variable says otherwise: days of the longest evaluations that we have
 
 COMMIT = "/commit.json"
 
@@ -63,11 +62,8 @@ def bound_mb() -> float:
     return most_mb
 
 
-DIRECT_S = 5.0
-"""How long a write waits for the store before it goes to the disk; the engine idles meanwhile."""
-
-AGAIN_S = 1.0
-"""Pause before a store that was away for longer than its own patience is asked again."""
+DIRECT_S = 5.0  # how long a write waits for the store before it goes to the disk; the engine idles meanwhile
+AGAIN_S = 1.0  # pause before a store that was away for longer than its own patience is asked again
 
 
 class CellLost(SpecsweepError):

@@ -23,18 +23,10 @@ TOKENS_PER_WORD = 1.3
 """English words to tokens of a large vocabulary: a first guess only, and the same one for every text. A guess that
 learnt from earlier prompts would cut a prompt otherwise after a resume than before it."""
 
-TOKENS_PER_CHARACTER = 0.25
-"""The same for letters of an English word."""
-
-SLACK = 0.001
-"""How much shorter than asked a text may stay; 0.5 % would do, but a further count costs little compared with the
-prompt."""
-
-MOST_COUNTS = 12
-"""Counts per cut. Lengths grow evenly with words, so that three or four do; bisecting alone would take 17."""
-
-CountTokens = Callable[[str], Awaitable[int]]
-"""Tokens of the whole prompt with this user message: chat template included."""
+TOKENS_PER_CHARACTER = 0.25  # the same for letters of an English word
+SLACK = 0.001  # how much shorter than asked a text may stay; 0.5 % would do, but another count is cheap
+MOST_COUNTS = 12  # counts per cut: lengths grow evenly with words, so three or four do; bisecting alone would take 17
+CountTokens = Callable[[str], Awaitable[int]]  # tokens of the whole prompt with this message, template included
 
 
 class Cut(NamedTuple):
@@ -71,14 +63,9 @@ async def cut(
     return low
 
 
-PROSE_KEPT_AS = "prose.json"
-"""The run's copy among its prompts."""
-
-LEAST_WORDS = 12
-"""A paragraph below this is a heading or a line of code."""
-
-LEAST_PROSE = 0.9
-"""Share of letters and ordinary punctuation from which a paragraph is prose; code and tables stay below."""
+PROSE_KEPT_AS = "prose.json"  # the run's copy among its prompts
+LEAST_WORDS = 12  # a paragraph below this is a heading or a line of code
+LEAST_PROSE = 0.9  # share of letters and ordinary punctuation that makes a paragraph prose; code and tables have less
 
 _PARAGRAPH = re.compile(r"\n\s*\n")
 _LONG_NUMBER = re.compile(r"\d{5}")
@@ -262,8 +249,7 @@ def _lookup(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
     return Prompt(words.draw_question("lookup", random.Random(f"lookup {seed}")).prompt)
 
 
-PROSE = "prose"
-"""Real prose, cut to its length by counting; see `cut_essay`."""
+PROSE = "prose"  # real prose, cut to its length by counting; see `cut_essay`
 
 MADE_OF_WORDS: dict[str, Callable[[int, int, int], Prompt]] = {"listing": _listing, "lookup": _lookup}
 """Kinds of the demo family, of known words: no tokens to count. With `prose`, `PROMPT_KINDS` of `configs/step.py`."""

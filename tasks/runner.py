@@ -32,8 +32,7 @@ from warehouse.ledger.store import StoreAway
 from warehouse.ledger.tables import VERDICTS, Row
 from warehouse.ledger.verdicts import Judgement, worst
 
-INTERVAL_S = 5.0
-"""From one heartbeat to the next; a twelfth of the deadline, so a slow store does not lose the cell."""
+INTERVAL_S = 5.0  # from one heartbeat to the next; a twelfth of the deadline, so a slow store does not lose the cell
 
 
 class HeartbeatSender:
@@ -50,8 +49,7 @@ class HeartbeatSender:
         self._spent_s = dict.fromkeys(("load", "smoke", "measure"), 0.0)
         self._since = time.monotonic()
         self._kept_at = time.monotonic()
-        self._cut_at: float | None = None
-        """When measuring was cut short; None: it was not."""
+        self._cut_at: float | None = None  # when measuring was cut short; None: it was not
 
     def phase(self, phase: str, step: str | None = None) -> None:
         """Enter a phase: starting, waiting, engine, measuring, stopping. Also printed, for the node's log."""
@@ -140,8 +138,7 @@ class HeartbeatSender:
         )
 
 
-LOG_TAIL_LINES = 30
-"""Lines of the engine's log kept in the attempt's row."""
+LOG_TAIL_LINES = 30  # lines of the engine's log kept in the attempt's row
 
 
 class CellRejected(SpecsweepError):
@@ -173,8 +170,7 @@ class Runner:
         self, ledger: Ledger, planned: PlannedCell, leases: Leases, lease: Lease, heartbeat: HeartbeatSender
     ) -> None:
         self.planned, self.leases, self.lease, self.heartbeat = planned, leases, lease, heartbeat
-        self.notice = ""
-        """The cloud's word that it takes this machine; empty until it comes."""
+        self.notice = ""  # the cloud's word that it takes this machine; empty until it comes
         self.workdir = cell_workdir(ledger.run_id, planned.cell.cell_key)
         self.workdir.mkdir(parents=True, exist_ok=True)
         folder, cell_key = outbox_folder(self.workdir, ledger.store), planned.cell.cell_key

@@ -83,11 +83,8 @@ def streamed(body: Mapping[str, Any]) -> dict[str, Any]:
     return {**body, **STREAM}
 
 
-LOOK_AFTER_SHARE = 0.2
-"""Share of the quiet time that is waited before the first look: 60 s of 300."""
-
-LOOKS = 20
-"""Looks within a quiet time: every 15 s of 300."""
+LOOK_AFTER_SHARE = 0.2  # share of the quiet time that is waited before the first look: 60 s of 300
+LOOKS = 20  # looks within a quiet time: every 15 s of 300
 
 
 async def keep_looking(transport: Transport, metrics: Callable[[], Awaitable[str]], patience: Patience) -> None:
@@ -118,17 +115,10 @@ CLIENT_VERSION = 3
 it had a version, with httpx's own transport until 2026-11-22. 2: our own, with its clock on the wire.
 3: streams ask for token ids, so a first token that the reasoning parser hides is seen (see `STREAM`)."""
 
-BASE_TIMEOUT_S = 120.0
-"""Time that any request may take from its turn on; its output may take more on top, by `SLOWEST_TOK_S`."""
-
-SLOWEST_TOK_S = 0.5
-"""No engine worth measuring is slower on a single request; it bounds the whole of an answer that trickles."""
-
-PAGE_S = 30.0
-"""A busy engine may take this long to show a page, e.g. `/metrics`."""
-
-HEADERS = {"accept-encoding": "identity"}
-"""Compression would be in the time."""
+BASE_TIMEOUT_S = 120.0  # that any request may take from its turn on; its output may take more, by `SLOWEST_TOK_S`
+SLOWEST_TOK_S = 0.5  # no engine worth measuring is slower on one request: it bounds an answer that trickles
+PAGE_S = 30.0  # a busy engine may take this long to show a page, e.g. `/metrics`
+HEADERS = {"accept-encoding": "identity"}  # compression would be in the time
 
 JSON_HEADERS = {"content-type": "application/json"}
 

@@ -21,11 +21,8 @@ class Unanswered(RequestFailed):
     """No answer at all: nobody listens, or nothing moves. The next request would fare no better."""
 
 
-EVENT = b"data: "
-"""How a line of a stream begins that carries an event (WHATWG HTML, 9.2.5)."""
-
-PACK_FROM_BYTES = 1 << 16
-"""Shorter answers are kept as they came: only streams are longer, and they are forms that repeat themselves."""
+EVENT = b"data: "  # how a line of a stream begins that carries an event (WHATWG HTML, 9.2.5)
+PACK_FROM_BYTES = 1 << 16  # shorter answers are kept as they came: only streams are longer, and they repeat themselves
 
 
 class Ready(NamedTuple):
@@ -126,8 +123,7 @@ class EngineTruth(NamedTuple):
     draft_steps: int | None = None
     draft_tokens: int | None = None
     accepted_tokens: int | None = None
-    accepted_histogram: list[int] | None = None
-    """Draft steps that accepted 0, 1, ..., K tokens."""
+    accepted_histogram: list[int] | None = None  # draft steps that accepted 0, 1, ..., K tokens
 
 
 def engine_truth(metrics: Mapping[str, Any] | None) -> EngineTruth:
@@ -178,8 +174,7 @@ def top2_gaps(choice: Mapping[str, Any]) -> list[float] | None:
     return [first - second for first, second, *_ in best]
 
 
-LEAST_LOGPROB = -100.0
-"""vLLM writes -9999 for a token of probability 0: one such token must not decide the mean of a thousand others."""
+LEAST_LOGPROB = -100.0  # vLLM writes -9999 for probability 0: one such token must not decide the mean of a thousand
 
 
 def mean_logprob(choice: Mapping[str, Any]) -> float | None:
@@ -211,8 +206,7 @@ class Reply(NamedTuple):
     top2_gap: list[float] | None = None
     mean_logprob: float | None = None
     engine: EngineTruth = EngineTruth()
-    cached_tokens: int = 0
-    """Of the prompt's, those that its usage says came from the cache; an engine that says nothing of it: 0."""
+    cached_tokens: int = 0  # the prompt's, those that its usage says came from the cache; 0 where it says nothing
 
 
 class StreamReply(NamedTuple):
@@ -231,10 +225,8 @@ class StreamReply(NamedTuple):
     engine: EngineTruth = EngineTruth()
     counts: tuple[tuple[float, int], ...] = ()
     """Of each chunk that carried tokens: when it came, and how many there were with it."""
-    token_id_count: int | None = None
-    """How many ids came; None: none did, of an engine that doesn't know them."""
-    cached_tokens: int = 0
-    """As of a `Reply`."""
+    token_id_count: int | None = None  # how many ids came; None: none did, of an engine that doesn't know them
+    cached_tokens: int = 0  # as of a `Reply`
 
     @property
     def gaps(self) -> list[tuple[float, int]]:

@@ -79,10 +79,8 @@ class EngineCommand(NamedTuple):
     env: dict[str, str]
     model_revision: str | None
     draft_revision: str | None
-    on_cpu: bool = False
-    """Whether the engine uses no card, even where there is one."""
-    reads_hub: bool = False
-    """Whether it fetches weights from the hub, and may need its token."""
+    on_cpu: bool = False  # whether the engine uses no card, even where there is one
+    reads_hub: bool = False  # whether it fetches weights from the hub, and may need its token
 
     @property
     def served_name(self) -> str:

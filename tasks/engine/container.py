@@ -21,14 +21,9 @@ from configs.errors import SpecsweepError
 
 RUNTIMES = ("docker", "podman", "nerdctl")
 
-GONE = ("no such container", "already in progress")
-"""What a runtime says of a container that is no more, or that it is removing by itself."""
-
-RECORD = "engine.container.json"
-"""Name of the file beside the log that says which container is the engine's."""
-
-ANSWER_S = 60.0
-"""How long a daemon may take to answer, and to remove a container that has a card's memory to give back."""
+GONE = ("no such container", "already in progress")  # of a container that is no more, or that is being removed
+RECORD = "engine.container.json"  # name of the file beside the log that says which container is the engine's
+ANSWER_S = 60.0  # how long a daemon may take to answer, and to remove a container that has a card's memory to give back
 
 
 class ContainerUnavailable(SpecsweepError):

@@ -21,29 +21,23 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-MOST_CHARS = 300
-"""Of a cause: it stands in one line of a table."""
+MOST_CHARS = 300  # of a cause: it stands in one line of a table
 
 _EXCEPTION = re.compile(r"(?:^|\s)([\w.]+(?:Error|Exception|Interrupt|Refused)(?::\s.*)?)$")
 """As the last line of a traceback has it, and no `raise ValueError(` of the source above it."""
 
-_POINTS = re.compile(r"root cause")
-"""Of an exception that only says that the reason stands elsewhere."""
-
-_KILLED = re.compile(r"died unexpectedly")
-"""Of the line that tells of a process that got to say nothing, e.g. for want of memory."""
+_POINTS = re.compile(r"root cause")  # of an exception that only says that the reason stands elsewhere
+_KILLED = re.compile(r"died unexpectedly")  # of the line about a process that got to say nothing, e.g. out of memory
 
 _PREFIX = re.compile(
     r"^(?:\(?[A-Za-z0-9_ .:=]*pid=\d+\)?\s*)?(?:(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^]]*\]\s*)?"
 )
 
-_PASSING = re.compile(r"(?:DEBUG|INFO|WARNING) \d\d-\d\d \d\d:\d\d:\d\d ")
-"""A line about something that it lived with."""
+_PASSING = re.compile(r"(?:DEBUG|INFO|WARNING) \d\d-\d\d \d\d:\d\d:\d\d ")  # a line about something that it lived with
 
 _REFUSED = re.compile(r"validation errors? for \w+$")
 _DETAIL_END = "For further information visit"
-_INPUT = re.compile(r"\s*\[type=.*$")
-"""What pydantic adds about a value, such as all arguments of the engine."""
+_INPUT = re.compile(r"\s*\[type=.*$")  # what pydantic adds about a value, such as all arguments of the engine
 
 
 def cause(lines: Sequence[str]) -> str | None:
@@ -104,8 +98,7 @@ class StartupMemory(NamedTuple):
     kv_cache_bytes: int | None
     kv_tokens: int | None
     graph_bytes: int | None
-    unsaid: tuple[str, ...]
-    """What no line says, by the names above."""
+    unsaid: tuple[str, ...]  # what no line says, by the names above
 
 
 def startup_memory(log: str) -> StartupMemory:

@@ -19,8 +19,7 @@ from tasks.engine import container
 from tasks.host import process_group
 from tasks.host.environment_spec import user_cache
 
-POLL_S = 0.5
-"""Pause between two tries of a lock."""
+POLL_S = 0.5  # pause between two tries of a lock
 
 SPEED_LOCK_VARIABLE = "SPECSWEEP_SPEED_LOCK"
 """Names a file that the nodes of a pocket cloud share, as they share a machine: locked while a speed is measured."""
@@ -98,8 +97,7 @@ next to nothing.
 Source: man 7 sched, "The autogroup feature"; kernel/sched/autogroup.c.
 """
 
-TRIES, PAUSE_S = 8, 0.15
-"""A group that is busy is asked again: an unprivileged user may change one in .1 s, of the whole machine."""
+TRIES, PAUSE_S = 8, 0.15  # a busy group is asked again: an unprivileged user may change one in .1 s on a machine
 
 
 def shares_processors(on_cpu: bool) -> bool:

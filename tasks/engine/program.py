@@ -14,9 +14,7 @@ from configs.errors import SpecsweepError
 from tasks.engine import container
 from tasks.host import environments
 
-ANSWER_S = 120.0
-"""How long a program may take to say its version. Before that vLLM imports torch, which takes a minute from a cold
-disk."""
+ANSWER_S = 120.0  # for its version, before which vLLM imports torch: that takes a minute from a cold disk
 
 SINCE: Mapping[str, tuple[int, int]] = {
     "--enable-per-request-metrics": (0, 25),  # vLLM's RFE #40076, merged 2026-07-07

@@ -23,14 +23,9 @@ from tasks.engine.machine import give_way, shares_processors
 from tasks.host import process_group
 from tasks.host.hub import token_variables
 
-POLL_S = 0.25
-"""Pause between two looks at a starting engine."""
-
-ENGINE_RECORD = f"engine{process_group.RECORD_SUFFIX}"
-"""Name of the file beside the log that says which processes belong to the engine."""
-
-CAUSE_LINES, TAIL_BYTES = 1000, 262_144
-"""The end of a log, in which an engine's own words are looked for: tracebacks of core, workers and server."""
+POLL_S = 0.25  # pause between two looks at a starting engine
+ENGINE_RECORD = f"engine{process_group.RECORD_SUFFIX}"  # beside the log: which processes are the engine's
+CAUSE_LINES, TAIL_BYTES = 1000, 262_144  # the log's end that is searched for tracebacks of core, workers and server
 
 
 class EngineFailed(SpecsweepError):
@@ -55,8 +50,7 @@ class Engine:
         self._record_path = workdir / ENGINE_RECORD
         self._workdir = workdir
         self._healthy = False
-        self.nice: int | None = None
-        """Nice value of its session, where it shares its processors with the client and the kernel groups sessions."""
+        self.nice: int | None = None  # nice value of its session, where it shares processors with the client
         self._process: subprocess.Popen[bytes] | None = None
         self._group: process_group.ProcessGroup | None = None
 

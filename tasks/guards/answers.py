@@ -15,15 +15,13 @@ from configs.evals.suites import SuiteFacts
 from warehouse.ledger.tables import Row
 from warehouse.ledger.verdicts import Finding, Reason, Severity
 
-SMOKE_CHANCE_P = 0.15
-"""With five items of four choices, 3 right pass (p = 0.10) and 2 do not (p = 0.37)."""
+SMOKE_CHANCE_P = 0.15  # with five items of four choices, 3 right pass (p = 0.10) and 2 do not (p = 0.37)
 
 GATE_CHANCE_P = 0.5
 """For the first few items of an evaluation: no better than guessing usually does. At 0.15 one suite in four would stop
 a cell with 65 %; at 0.5 one in 18, and the second few items save most of those."""
 
-EVAL_CHANCE_P = 0.01
-"""With a whole evaluation there is no excuse for a score that guessing reaches one time in a hundred."""
+EVAL_CHANCE_P = 0.01  # with a whole evaluation a score that guessing reaches one time in a hundred has no excuse
 
 
 def chance_p(correct: int, n: int, chance: float) -> float:
@@ -52,8 +50,7 @@ def at_chance(correct: int, n: int, chance: float, level: float) -> Finding | No
     return Finding(Reason.AT_CHANCE, "rejected", sentence)
 
 
-EXCERPT_CHARS = 200
-"""Characters of an answer's end that a rejection shows: the announcement of an answer, or a thought cut off."""
+EXCERPT_CHARS = 200  # of an answer's end that a rejection shows: the announcement of an answer, or a thought cut off
 
 
 class Bounds(NamedTuple):
@@ -67,23 +64,15 @@ TRUNCATED_BOUNDS = Bounds(0.02, 0.20)
 """Up to 2 % cut off moves a score by no more than the stderr of the largest suite; with a fifth the limit is the
 score."""
 
-BLANK_BOUNDS = Bounds(0.01, 0.10)
-"""Blank though not cut off: something ended the answer that should not have (a stop string in the thinking)."""
+BLANK_BOUNDS = Bounds(0.01, 0.10)  # blank though not cut off: a stop string in the thinking, say, ended the answer
 
 UNREADABLE_BOUNDS = Bounds(0.05, 0.20)
 """Models do now and then answer with no option; a fifth is a format that our reader doesn't know."""
 
-AGREEMENT_SUSPECT = 0.90
-"""Share of answers in which the last option in brackets is the one announced. Below it, answers name other options."""
-
-GATE_AGREEMENT_REJECTED = 0.75
-"""Of five answers, one may name other options in brackets after its own; with two the reading must be looked at."""
-
-NONE_ALLOWED = Bounds(0.0, 0.0)
-"""Among the few answers of the gate a single one that is cut off or blank stops the cell."""
-
-ANY_SUSPECT = Bounds(0.0, 1.0)
-"""Of three answers one that is cut off moves the score by a third, and says nothing about a rate."""
+AGREEMENT_SUSPECT = 0.90  # least share of answers whose last option in brackets is the one that they announce
+GATE_AGREEMENT_REJECTED = 0.75  # of five answers one may name other options behind its own; two are to be looked at
+NONE_ALLOWED = Bounds(0.0, 0.0)  # among the few answers of the gate one that is cut off or blank stops the cell
+ANY_SUSPECT = Bounds(0.0, 1.0)  # one of three that is cut off moves the score by a third, and says nothing about a rate
 
 JUDGED_HERE = frozenset({
     Reason.TRUNCATED, Reason.BLANK_OUTPUT, Reason.UNREADABLE_ANSWERS, Reason.EXTRACTORS_DISAGREE, Reason.AT_CHANCE,
@@ -105,8 +94,7 @@ def gate_findings(rows: Sequence[Row], suite: SuiteFacts, exchanges: Sequence[Ro
     return _findings(answers, NONE_ALLOWED, NONE_ALLOWED, GATE_AGREEMENT_REJECTED, GATE_CHANCE_P)
 
 
-Judge = Callable[[Sequence[Row], SuiteFacts, Sequence[Row]], list[Finding]]
-"""`step_findings` or `gate_findings`."""
+Judge = Callable[[Sequence[Row], SuiteFacts, Sequence[Row]], list[Finding]]  # `step_findings` or `gate_findings`
 
 
 def in_full(findings: Judge, rows: Sequence[Row], suite: SuiteFacts, exchanges: Sequence[Row]) -> list[str]:
@@ -214,8 +202,7 @@ def _guessed(answers: _Answers, level: float) -> Finding | None:
     return found._replace(sentence=found.sentence + answers.shown(wrong[0]))
 
 
-READINGS = ("last_in_body", "strict", "flexible", "first")
-"""Columns of `eval_samples` with the letters that each reader found."""
+READINGS = ("last_in_body", "strict", "flexible", "first")  # columns of `eval_samples`: letters by reader
 
 
 def outline(row: Row, exchange: Row, letters: str) -> str:
@@ -245,21 +232,15 @@ ENGLISH_NEEDED = 2
 """Of the four English questions. A working model that misses each with 2 % (binomially) has three wrong once in 32 000
 cells; noise, echoes and broken weights have all wrong."""
 
-ALL_NEEDED = 4
-"""Of all ten: a model that knows English alone has its four, and is suspect."""
-
-SUSPECT_FROM_WRONG = 2
-"""A model that misses each question with 2 % has two or more wrong of ten in 1.6 % of cells: no reason to stop."""
-
-MOST_CUT_OFF = 3
-"""Of ten; with more of them unknown the rest says little."""
+ALL_NEEDED = 4  # of all ten: a model that knows English alone has its four, and is suspect
+SUSPECT_FROM_WRONG = 2  # two or more of ten are wrong in 1.6 % of cells of a model that misses each with 2 %
+MOST_CUT_OFF = 3  # of ten; with more of them unknown the rest says little
 
 FAMILY_NEEDED = 7
 """Of ten taught questions, which have no room for thinking. A model that guesses the demo family's four letters has 7
 or more once in 285."""
 
-SHOWN_CHARS = 40
-"""Of a wrong answer, in the sentence."""
+SHOWN_CHARS = 40  # of a wrong answer, in the sentence
 
 
 def failed_sanity(answers: Sequence[Row]) -> Finding | None:

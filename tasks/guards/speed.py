@@ -25,8 +25,7 @@ SLOW_GENERATE_OVERHEAD_S = 0.060
 """The same of `generate()`, which has no graphs. Eager PyTorch launches some 20 kernels a layer, 20 to 40 us each: 24
 to 48 ms a step for the 60 layers of a 31B. The rest is `generate()`'s own work."""
 
-PREFILL_FLOPS_FACTOR = 4.0
-"""Most by which narrower numbers than 16 bits speed arithmetic up: 4 bits on cards that have them."""
+PREFILL_FLOPS_FACTOR = 4.0  # most by which numbers below 16 bits speed arithmetic up: 4 bits on cards that have them
 
 WITHOUT_GRAPHS = re.compile(r"(?<!\S)(-O|--optimization[-_]level)[ =]?0(?!\S)|cudagraph_mode\W+none", re.IGNORECASE)
 """vLLM's further ways to capture no CUDA graphs, in addition to `--enforce-eager`."""
@@ -39,11 +38,8 @@ STREAM_TOKEN_S = 0.001
 """Most that sending and reading a token by itself adds. On the same card the tiny family (549 tok/s) streamed at 0.69
 of its rate: 0.8 ms a token."""
 
-STREAM_MOST = 2.0
-"""Beyond this factor streams are rejected however much they scatter: they show bursts, not tokens."""
-
-LUMPS_SHARE = 0.1
-"""Share of streams that may come so: a client that once slept is not an engine that holds answers back."""
+STREAM_MOST = 2.0  # beyond this factor streams are rejected however much they scatter: they show bursts, not tokens
+LUMPS_SHARE = 0.1  # share of streams that may come so: a client that slept once is no engine that holds answers back
 
 ONE_OF = 5
 """From so many streams on one may come so. Of eight, one of 32 tokens brought five steps at once after a pause of 18
@@ -53,14 +49,9 @@ JOINED_STEPS = 2
 """Decoding steps that come in one chunk where the server's front end or the client was busy for a moment: one waits
 while another is sent. Seen on two loaded cores in answers of 16 tokens with K = 4 (2026-11)."""
 
-SHORT_LUMPS_SHARE = 0.5
-"""Share of streams of up to four steps that may come in halves: there two joined steps are half an answer."""
-
-FEWEST_STREAMS = 3
-"""Of one or two streams, all may have come while the engine's front end was busy."""
-
-STREAM_ALPHA = 0.05
-"""Error of the interval by which chance widens the bounds."""
+SHORT_LUMPS_SHARE = 0.5  # of streams of up to four steps, which may come in halves: two joined steps are half of one
+FEWEST_STREAMS = 3  # of one or two streams, all may have come while the engine's front end was busy
+STREAM_ALPHA = 0.05  # error of the interval by which chance widens the bounds
 
 
 def tokens_per_step(cell: Cell, tokens: int, counted: Counters) -> float | None:

@@ -39,8 +39,7 @@ BEHIND_SHARE = 0.05
 """Share of an open loop's requests that may be late. Late means by more than `LATE_BOUND` of the time to a first token,
 and by more than a calm machine is. Beyond it the 95th percentile of their latencies is the client's."""
 
-BURSTS = (Reason.STREAM_BURST, Reason.STREAM_MISMATCH, Reason.LATE_FIRST_TOKEN)
-"""What a stream looks like, too, to a client that slept while it came."""
+BURSTS = (Reason.STREAM_BURST, Reason.STREAM_MISMATCH, Reason.LATE_FIRST_TOKEN)  # as a client that slept sees a stream
 
 
 def half_width(rates: Sequence[float]) -> float:
@@ -183,8 +182,7 @@ def log_unread(unsaid: Sequence[str]) -> Finding | None:
     return Finding(Reason.LOG_UNREAD, "suspect", sentence)
 
 
-SHARED = "share their experts"
-"""In each wording of the finding so far, by which a rate that is judged again is found to have one."""
+SHARED = "share their experts"  # in each wording of the finding so far: a rate that is judged again is known by it
 
 
 def same_experts(model: Model, technique: Technique, k: int | None, concurrency: int | None) -> Finding | None:

@@ -15,14 +15,12 @@ from statistics import fmean
 from warehouse.ledger.tables import Row
 from warehouse.ledger.verdicts import Finding, Reason, Severity
 
-WORD_RUN = 4
-"""Words in a row that must repeat together to count."""
+WORD_RUN = 4  # words in a row that must repeat together to count
 
 TOKEN_RUN = 16
 """Token ids in a row that must. Healthy JSON repeats 71 % of its runs of 4 (indent, key, quote, colon), 10 % of 16."""
 
-CHAR_RUN = 48
-"""Characters in a row that must: as much text as `TOKEN_RUN` tokens, longer than a key of JSON with its indent."""
+CHAR_RUN = 48  # characters in a row that must: the text of `TOKEN_RUN` tokens, longer than an indented key of JSON
 
 COMPRESSED_BYTES = 4096
 """Only so much of an output's end is compressed: a longer text always compresses better, and loops come last."""
@@ -60,8 +58,7 @@ def unprintable_share(text: str) -> float:
     return sum(odd) / len(text) if text else 0.0
 
 
-_UNPRINTABLE = frozenset({"Cc", "Co", "Cn", "Cs"})
-"""Not Cf: joiners and marks of direction are part of emoji and of several scripts."""
+_UNPRINTABLE = frozenset({"Cc", "Co", "Cn", "Cs"})  # not Cf: emoji and several scripts have joiners, marks of direction
 
 
 def scripts_in(text: str) -> int:
@@ -86,30 +83,18 @@ LOOP_SUSPECT_SHARE = 0.5
 """Share of repeated runs from which outputs are suspect. Up to 2000 tokens, healthy prose, code, CJK, listings, JSON
 and tables stay below 0.45 by every measure; a table of 8000 tokens reaches 0.53."""
 
-LOOP_REJECTED_SHARE = 0.8
-"""Share from which an output is one loop. A cycle of 56 words in 256 reaches 0.78."""
-
-SOME_OUTPUTS = 0.1
-"""Share of a condition's outputs that may be bad before the condition is suspect, however good its mean is."""
-
-MOST_OUTPUTS = 0.5
-"""Share from which it is rejected."""
+LOOP_REJECTED_SHARE = 0.8  # Share from which an output is one loop. A cycle of 56 words in 256 reaches 0.78.
+SOME_OUTPUTS = 0.1  # share of outputs that may be bad before the condition is suspect, however good its mean is
+MOST_OUTPUTS = 0.5  # share from which it is rejected
 
 COMPRESSED_SUSPECT = 0.12
 """Bytes after zlib over bytes before, of the last 4096. Sentences that differ by a running number: 0.11; the most
 monotonous healthy text (200 equal objects of indented JSON) 0.14, prose 0.35 and more."""
 
-SHORTEST_TOKENS = 64
-"""Shorter outputs are not judged by how few different tokens they have."""
-
-FEWEST_TOKENS = 5
-"""Different token ids that a text has at least: counting to 300 takes 12, the ruler of a table 8."""
-
-UNPRINTABLE_SHARE = 0.05
-"""One broken character in a long answer is a cut emoji; one in twenty is noise. Healthy text: 0."""
-
-MIXED_SCRIPTS = 5
-"""Writing systems within one output that no reader expects, if letters of them also stand in the same words."""
+SHORTEST_TOKENS = 64  # shorter outputs are not judged by how few different tokens they have
+FEWEST_TOKENS = 5  # different token ids that a text has at least: counting to 300 takes 12, the ruler of a table 8
+UNPRINTABLE_SHARE = 0.05  # one broken character in a long answer is a cut emoji, one in twenty noise; healthy text: 0
+MIXED_SCRIPTS = 5  # writing systems that no reader expects in one output, if letters of them also share words
 
 MIXED_SHARE = 0.05
 """Healthy: Korean with English terms and a formula 0.08 in 3 scripts, Japanese 0.05 in 2, a list of greetings in 11

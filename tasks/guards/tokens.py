@@ -17,8 +17,7 @@ SEEN_SHARE = 1 / 3
 """Of its first time to the first token, what a prompt that is asked again takes at the least where nothing is cached. A
 healthy engine takes as long again; a cached prompt of some thousand tokens a tenth."""
 
-FEWEST_SEEN = 8
-"""Prompts that must have been asked twice: fewer may all have met a compiler, or a busy machine, the first time."""
+FEWEST_SEEN = 8  # prompts to be asked twice: fewer may all have met a compiler, or a busy machine, the first time
 
 
 def short_output(asked_tokens: int, completion_tokens: Sequence[int]) -> Finding | None:
@@ -159,8 +158,7 @@ REPLAY_SLACK = 0.1
 """Share by which a replayed acceptance may miss its table, on top of chance. The reason is that the last step of each
 request is cut. 2.1 to 2.3 were seen on an H200 where 2.18 had been asked for."""
 
-REPLAY_ERRORS = 4
-"""Standard errors of chance on top: 1 in 16 000 fires for nothing."""
+REPLAY_ERRORS = 4  # standard errors of chance on top: 1 in 16 000 fires for nothing
 
 TRAINED_DRAFTS = ("mtp", "dflash", "draft_model", "eagle", "eagle3")
 """Methods whose draft is a network: idle means broken. n-gram and suffix may rightly find nothing to propose."""

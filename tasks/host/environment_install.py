@@ -25,8 +25,7 @@ from tasks.host.environment_spec import (
     user_cache,
 )
 
-Tell = Callable[[str], None]
-"""Takes a line of text for people."""
+Tell = Callable[[str], None]  # takes a line of text for people
 
 TICK_S = 0.5
 MAX_COMPILERS = 8

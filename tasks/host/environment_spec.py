@@ -24,11 +24,8 @@ NAMES: tuple[Name, ...] = get_args(Name)
 
 REQUIREMENTS = ROOT / "requirements"
 
-TORCH_CPU = "torch-cpu.txt"
-"""Installed before the pins of an environment that needs a CPU build of torch; without a hash: it is not on PyPI."""
-
-RECIPE = 1
-"""To be raised when installing changes in a way that finished environments have to be made again."""
+TORCH_CPU = "torch-cpu.txt"  # installed before the pins where torch must be a CPU build; no hash: it is not on PyPI
+RECIPE = 1  # to be raised when installing changes in a way that finished environments have to be made again
 
 LOOK_AT_MODELS = """
 import vllm.model_executor.models.registry as registry
@@ -47,30 +44,18 @@ class Environment:
     """One environment: what it is for, its pin file, and what the machine must offer before it is made."""
 
     purpose: str
-    pins: str
-    """File of complete pins, installed in its order without resolving; with hashes, nothing else is accepted."""
-    imports: str
-    """Imported once after the install: a wheel that does not fit this machine shows here, not in a sweep."""
-    make_s: float
-    """Seconds of one core to make it; measured with nothing in any cache."""
-    disk_gb: float
-    """Free space asked for before the install: for the environment and its downloads."""
-    then: str = ""
-    """Python that runs after the import, in the same process."""
-    engine: str | None = None
-    """The engine whose cache `then` may fill."""
-    addon: str | None = None
-    """A requirements file tried afterwards; its failure is a remark, never an error."""
-    over: Name | None = None
-    """If set, this is an overlay: a folder of packages on the PYTHONPATH of some processes of that environment."""
-    collects_seldom: bool = False
-    """Whether its Pythons collect garbage less often than by default: they run briefly, and are timed by nobody."""
-    torch_cpu: bool = False
-    """Whether it needs a CPU build of torch, which PyPI does not carry."""
-    libraries: tuple[tuple[str, str], ...] = ()
-    """(shared library, Debian package) pairs."""
-    commands: tuple[tuple[str, str], ...] = ()
-    """(command, Debian package) pairs."""
+    pins: str  # file of complete pins, installed in its order without resolving; with hashes, nothing else is accepted
+    imports: str  # imported once after the install: a wheel that does not fit this machine shows here, not in a sweep
+    make_s: float  # seconds of one core to make it; measured with nothing in any cache
+    disk_gb: float  # free space asked for before the install: for the environment and its downloads
+    then: str = ""  # Python that runs after the import, in the same process
+    engine: str | None = None  # the engine whose cache `then` may fill
+    addon: str | None = None  # a requirements file tried afterwards; its failure is a remark, never an error
+    over: Name | None = None  # an overlay: packages on the PYTHONPATH of some processes of that environment
+    collects_seldom: bool = False  # its Pythons run briefly, are timed by nobody, and collect garbage less often
+    torch_cpu: bool = False  # whether it needs a CPU build of torch, which PyPI does not carry
+    libraries: tuple[tuple[str, str], ...] = ()  # (shared library, Debian package) pairs
+    commands: tuple[tuple[str, str], ...] = ()  # (command, Debian package) pairs
 
 
 ENVIRONMENTS: dict[Name, Environment] = {

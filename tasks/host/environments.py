@@ -30,19 +30,13 @@ from tasks.host.environment_spec import ENVIRONMENTS, NAMES, REQUIREMENTS, Insta
 
 __all__ = ["NAMES", "InstallError", "Name", "ensure", "overlay_of", "python_of", "suffix_unavailable"]
 
-READY = "READY"
-"""Written last: a folder without it is a partial install, which nobody uses."""
-
-SUFFIX = "SUFFIX"
-"""Empty when the suffix add-on is installed; otherwise the reason why it is not."""
+READY = "READY"  # written last: a folder without it is a partial install, which nobody uses
+SUFFIX = "SUFFIX"  # empty when the suffix add-on is installed; otherwise the reason why it is not
 
 LOG_LINE_EVERY_S = 10.0
 
-HEAD_START_S = 1.0
-"""Of the environment that takes longest, before others: it fetches first, one at a time does, and all wait for it."""
-
-CLEAR = "\r\x1b[2K"
-"""Clears the current line of a terminal."""
+HEAD_START_S = 1.0  # of what takes longest, before others: it fetches first, one at a time does, and all wait for it
+CLEAR = "\r\x1b[2K"  # clears the current line of a terminal
 
 
 def python_of(name: Name) -> Path | None:

@@ -49,23 +49,12 @@ def _is_starting(folder: Path) -> bool:
     return has_memory and not (folder / "cmdline").read_bytes()
 
 
-GRACE_S = 30.0
-"""How long a group may take to leave after SIGTERM before it is killed."""
-
-LONGEST_SCRATCH_BASE = 40
-"""Most characters in the path of a temporary folder for which an engine's socket paths stay short enough."""
-
-ENGINE_VARIABLE = "SPECSWEEP_ENGINE"
-"""Environment variable that holds the mark of an engine's processes."""
-
-FRAMEWORK_VARIABLE = "SPECSWEEP_FRAMEWORK"
-"""Environment variable that holds the mark of an evaluation framework's processes."""
-
-SESSION_VARIABLE = "SPECSWEEP_SESSION"
-"""Environment variable that holds the mark of a server, worker and flow that one command started."""
-
-RECORD_SUFFIX = ".group.json"
-"""How the name of a file ends that says which processes belong to a group."""
+GRACE_S = 30.0  # how long a group may take to leave after SIGTERM before it is killed
+LONGEST_SCRATCH_BASE = 40  # characters of a temporary folder's path with which engines' sockets have short enough ones
+ENGINE_VARIABLE = "SPECSWEEP_ENGINE"  # environment variable that holds the mark of an engine's processes
+FRAMEWORK_VARIABLE = "SPECSWEEP_FRAMEWORK"  # that of an evaluation framework's
+SESSION_VARIABLE = "SPECSWEEP_SESSION"  # that of a server, worker and flow that one command started
+RECORD_SUFFIX = ".group.json"  # how the name of a file ends that says which processes belong to a group
 
 
 class ProcessGroup(NamedTuple):

@@ -12,11 +12,8 @@ import subprocess
 import sys
 import time
 
-ADDRESS = "\0specsweep-time-to-live"
-"""Linux's abstract name of the timer's socket; the second timer of a machine finds it taken, and ends."""
-
-AGAIN_S = 30.0
-"""Pause before a machine that is still there is powered off again."""
+ADDRESS = "\0specsweep-time-to-live"  # Linux's abstract name of the timer's socket; a second timer finds it taken, ends
+AGAIN_S = 30.0  # pause before a machine that is still there is powered off again
 
 
 class TimeToLive:

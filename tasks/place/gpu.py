@@ -13,8 +13,7 @@ FIELDS = ("index", "uuid", "name", "driver_version", "memory.total", "memory.use
 
 CSV = ("--format=csv,noheader,nounits",)
 
-ANSWER_S = 30.0
-"""Longer than a driver that has to wake its cards takes to answer."""
+ANSWER_S = 30.0  # longer than a driver that has to wake its cards takes to answer
 
 
 class Card(NamedTuple):

@@ -25,8 +25,7 @@ from tasks.host.hub import repository, resolved_commit
 from tasks.place import gpu
 from tasks.prompts import Prompt
 
-LOAD_TOKENS = 256
-"""Output of the generation under which clocks are read: .3 s on the fastest card, and the driver answers in .05 s."""
+LOAD_TOKENS = 256  # of the generation under which clocks are read: .3 s on the fastest card, a driver answers in .05 s
 
 
 async def _machine_columns(
@@ -166,11 +165,8 @@ FORMAT_KEYS = ("quantization_config", "compression_config")
 """Where `config.json`, or its part for text, says how weights are kept (vLLM 0.32.0, transformers_utils/); the second
 is older."""
 
-BESIDE = "hf_quant_config.json"
-"""Where ModelOpt said it before 0.31."""
-
-PLAIN_BYTES = 2.0
-"""Of a parameter in 16 bits."""
+BESIDE = "hf_quant_config.json"  # where ModelOpt said it before 0.31
+PLAIN_BYTES = 2.0  # of a parameter in 16 bits
 
 
 def unlike_its_label(cell: Cell, commit: str | None, env: Mapping[str, str]) -> str | None:

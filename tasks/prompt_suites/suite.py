@@ -22,11 +22,8 @@ LIST_TOKENS: Final = {
 }  # fmt: skip
 """Categories that are lists, and the length of their prompts in tokens."""
 
-QUESTION_KINDS: Final = {"math": "arith", "qa": "lookup", "reasoning": "arith"}
-"""Categories that are questions, and of which kind."""
-
-TWIN_REVISION: Final = "twin-1"
-"""Raised when the prompts change."""
+QUESTION_KINDS: Final = {"math": "arith", "qa": "lookup", "reasoning": "arith"}  # categories that are questions
+TWIN_REVISION: Final = "twin-1"  # raised when the prompts change
 
 
 def twin_prompts(max_tokens: int) -> Iterator[tuple[str, Prompt]]:
@@ -46,11 +43,8 @@ def twin_prompts(max_tokens: int) -> Iterator[tuple[str, Prompt]]:
                 yield category, Prompt(text, {"enable_thinking": words.LISTING_THINKING})
 
 
-OURS_FILE = Path(__file__).with_name("ours.jsonl")
-"""Our own prompts, in SPEED-Bench's shape."""
-
-ID_DIGITS = 12
-"""Hex digits of sha256 over a prompt that name it: rows tell prompts apart and don't spread their text."""
+OURS_FILE = Path(__file__).with_name("ours.jsonl")  # our own prompts, in SPEED-Bench's shape
+ID_DIGITS = 12  # hex digits of sha256 over a prompt that name it: rows tell prompts apart and don't spread their text
 
 REPEATS = 4
 """Parts into which a category's prompts are dealt in turn, each a repeat of its condition. How much they differ says

@@ -60,11 +60,8 @@ from warehouse.ledger.formulas import phases_of, rate_of
 from warehouse.ledger.timed_tables import DEPTH
 from warehouse.ledger.verdicts import Finding, Judgement
 
-MODE = "stream"
-"""Of raw rows; the two rows of the dataset that a depth becomes are `prefill` and `decode`."""
-
-DOOR_TRIES = 3
-"""As many as llama-benchy asks before it starts; their mean is its `latency mode: api`."""
+MODE = "stream"  # of raw rows; the two rows of the dataset that a depth becomes are `prefill` and `decode`
+DOOR_TRIES = 3  # as many as llama-benchy asks before it starts; their mean is its `latency mode: api`
 
 
 async def measure(ctx: StepContext, spec: DepthStep) -> list[Judgement]:

@@ -34,11 +34,8 @@ from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EXCHANG
 from warehouse.ledger.tables import Row
 from warehouse.ledger.verdicts import Finding, Judgement, Reason, judge
 
-TELL_EVERY_S = 2.0
-"""Pause between two lines of progress."""
-
-IDLE_S = 900.0
-"""Longest time in which a framework asks nothing though nothing is being answered: imports and grading take minutes."""
+TELL_EVERY_S = 2.0  # pause between two lines of progress
+IDLE_S = 900.0  # longest time in which a framework asks nothing and awaits nothing: imports and grading take minutes
 
 
 def make_ready(spec: EvalStep, tell: Callable[[str], None]) -> None:

@@ -21,16 +21,12 @@ from tasks.prompts import Prompt
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.verdicts import Finding, Judgement, judge
 
-CHOICE_CHANCE = 0.25
-"""Score of guessing among four options."""
+CHOICE_CHANCE = 0.25  # score of guessing among four options
 
 LETTERS = "ABCD"
 
-ITEMS_PER_PART = 12
-"""Answers stored together: the most that a preemption can lose, well below 60 s of work."""
-
-SMOKE_SEED = 17
-"""Gives the smoke step other questions than the evaluation."""
+ITEMS_PER_PART = 12  # answers stored together: the most that a preemption can lose, well below 60 s of work
+SMOKE_SEED = 17  # gives the smoke step other questions than the evaluation
 
 
 async def measure(ctx: StepContext, spec: EvalTinyStep) -> list[Judgement]:

@@ -62,11 +62,8 @@ from warehouse.ledger.formulas import windows_of
 from warehouse.ledger.timed_tables import LOAD
 from warehouse.ledger.verdicts import Finding, Judgement, Reason
 
-WINDOW = ("condition", "category", "attempt")
-"""What identifies a window; requests of a mixed one have their own category."""
-
-WHOLE = "whole"
-"""Names the window of a load that has all categories."""
+WINDOW = ("condition", "category", "attempt")  # what identifies a window; requests of a mixed one have their category
+WHOLE = "whole"  # names the window of a load that has all categories
 
 
 def suite_of(spec: LoadStep) -> PromptSuite:

@@ -23,8 +23,7 @@ from tasks.prompts import TOKENS_PER_WORD, CountTokens, Cut, Prompt, cut, prompt
 from warehouse.ledger.steps.needle import NEEDLES
 from warehouse.ledger.verdicts import Finding, Judgement, judge
 
-PROMPT_HASH_HEX_DIGITS = 16
-"""Tells prompts apart; cells of a model are asked the same ones."""
+PROMPT_HASH_HEX_DIGITS = 16  # tells prompts apart; cells of a model are asked the same ones
 
 SMOKE_DEPTH_PERCENT = 50
 

@@ -33,8 +33,7 @@ from tasks.timing.verdict import Paces, Work, verdict
 from warehouse.ledger.timed_tables import PROMPTS
 from warehouse.ledger.verdicts import Finding, Judgement
 
-MODE = "natural"
-"""Answers end by themselves or at the cap; they are not streamed."""
+MODE = "natural"  # answers end by themselves or at the cap; they are not streamed
 
 
 class Copies(NamedTuple):
@@ -84,8 +83,7 @@ class _Condition(TimedCondition):
     def __init__(self, ctx: StepContext, run: _Run, copies: Copies) -> None:
         super().__init__(ctx, copies.condition, copies.number, run.spec.warmup)
         self._run, self._copies = run, copies
-        self._outcomes: set[str] = set()
-        """What became of the programs of the last window."""
+        self._outcomes: set[str] = set()  # what became of the programs of the last window
 
     def next_window(self, windows: Sequence[Row]) -> int | None:
         """The next repeat."""

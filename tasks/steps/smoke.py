@@ -21,11 +21,8 @@ from warehouse.ledger.steps.evaluation import EXCHANGES
 from warehouse.ledger.steps.smoke import SANITY
 from warehouse.ledger.verdicts import Finding, Judgement, judge
 
-FAMILY_SEED = 10
-"""Gives the sanity questions another draw than smoke's tries and the evaluation's items."""
-
-FAMILY_LANGUAGE = "demo"
-"""The family's own words are no human language."""
+FAMILY_SEED = 10  # gives the sanity questions another draw than smoke's tries and the evaluation's items
+FAMILY_LANGUAGE = "demo"  # the family's own words are no human language
 
 
 async def measure(ctx: StepContext, spec: SmokeStep) -> list[Judgement]:

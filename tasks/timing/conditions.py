@@ -20,8 +20,7 @@ from tasks.timing.loops import OnAnswer, paces_of
 from tasks.timing.timed import AllFailed, Asked, Row, Timed, ready_of, request_rows, timed, untimed
 from warehouse.ledger.timed_tables import TimedTables
 
-MOST_TRIES = 3
-"""How often a window is measured whose client was starved or slow. If it still is, the last is kept, and suspect."""
+MOST_TRIES = 3  # of a window whose client was starved or slow; if it still is, the last one is kept, and suspect
 
 NAMES_A_WINDOW = ("condition", "mode", "repeat", "attempt")
 """Columns that identify a window, and tie requests to it: a killed attempt may leave requests without one."""
@@ -38,10 +37,8 @@ class Window(NamedTuple):
 class TimedCondition(ABC):
     """One condition of a timed step. `name` is the `condition` of its rows."""
 
-    so_far: Sequence[Row] = ()
-    """All windows of the step, as they come."""
-    peers: Sequence[TimedCondition] = ()
-    """All conditions of the step."""
+    so_far: Sequence[Row] = ()  # all windows of the step, as they come
+    peers: Sequence[TimedCondition] = ()  # all conditions of the step
 
     def __init__(self, ctx: StepContext, name: str, at_once: int, rounds: int) -> None:
         """`rounds` of untimed requests come before the first window, `at_once` of them in flight."""

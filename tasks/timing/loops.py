@@ -36,8 +36,7 @@ class Exchange(NamedTuple):
     ready: Ready
     heard: Heard | None
     failure: str | None
-    scheduled_s: float | None
-    """None in a closed loop: a request is due when a slot is free."""
+    scheduled_s: float | None  # None in a closed loop: a request is due when a slot is free
 
 
 def constant_moments(rate_per_s: float, number: int) -> list[float]:

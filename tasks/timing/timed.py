@@ -35,8 +35,7 @@ class Answered(NamedTuple):
     """Answers with their places in the load, from 0, and a sentence for each request that failed."""
 
     places: list[int]
-    each: list[tuple[Span, Reply | StreamReply]]
-    """Its time on the event loop's clock with its tokens, and what was said. The bytes are let go."""
+    each: list[tuple[Span, Reply | StreamReply]]  # its time on the loop's clock, and what was said; no bytes
     failures: list[str]
 
     def require_all(self) -> None:
@@ -100,16 +99,13 @@ class Timed(NamedTuple):
     """What a loop brought, what engine and cards reported over it, and how late the client's own timer woke."""
 
     asked: int
-    concurrency: int | None
-    """None: an open loop, which is given none."""
+    concurrency: int | None  # None: an open loop, which is given none
     answered: Answered
     counted: Counters
     lateness: Lateness
     looks: Looks
-    moments_s: Sequence[float] = ()
-    """When each request was due, in seconds from `started_s`; none: a closed loop."""
-    started_s: float | None = None
-    """When the schedule of an open loop began, on the event loop's clock."""
+    moments_s: Sequence[float] = ()  # when each request was due, in seconds from `started_s`; none: a closed loop
+    started_s: float | None = None  # when the schedule of an open loop began, on the event loop's clock
 
     @property
     def spans(self) -> list[Span]:
@@ -266,8 +262,7 @@ def ready_of(asked: Sequence[Asked]) -> list[Ready]:
 class OwnPrompts(NamedTuple):
     """Prompts of a length, none of which is ever sent twice, each to be answered with the same number of tokens."""
 
-    kind: str
-    """What they are made of."""
+    kind: str  # what they are made of
     context_tokens: int
     output_tokens: int
 

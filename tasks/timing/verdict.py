@@ -16,26 +16,19 @@ from tasks.timing.timed import Row
 from warehouse.ledger.formulas import rate_of
 from warehouse.ledger.verdicts import Finding, Judgement, judge
 
-SHORTEST_OUTPUT = 1
-"""Tokens of a natural answer as the ceiling takes them: some may be as short, so the ceiling stays above the truth."""
+SHORTEST_OUTPUT = 1  # tokens of a natural answer for the ceiling: some may be as short, and it stays above the truth
 
 
 class Work(NamedTuple):
     """What was sent under a condition, and what was asked of it: all that guards hold it to."""
 
-    served: Cell
-    """What the engine serves: in a control's visit the control."""
-    gpu: Gpu
-    """As planned."""
+    served: Cell  # what the engine serves: in a control's visit the control
+    gpu: Gpu  # as planned
     windows: Sequence[Row]
-    requests: Sequence[Row]
-    """Those of the windows."""
-    concurrency: int | None
-    """Requests in flight; None: an open loop."""
-    context_tokens: int | None = None
-    """Of each prompt; None: of any length."""
-    output_tokens: int | None = None
-    """Of each answer; None: they end by themselves."""
+    requests: Sequence[Row]  # those of the windows
+    concurrency: int | None  # requests in flight; None: an open loop
+    context_tokens: int | None = None  # of each prompt; None: of any length
+    output_tokens: int | None = None  # of each answer; None: they end by themselves
 
     @property
     def counted(self) -> Counters:
@@ -188,8 +181,7 @@ class Paces(NamedTuple):
     """How fast each repeat of a condition was, and what that is counted in."""
 
     each: Sequence[float]
-    within: float | None = None
-    """The half-width that was asked for, as a share; None: a fixed number of repeats."""
+    within: float | None = None  # the half-width that was asked for, as a share; None: a fixed number of repeats
     what: str = "decoding steps/s"
 
 

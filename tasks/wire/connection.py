@@ -15,8 +15,7 @@ REUSE_S = 3.0
 """Longest idle time after which a kept-alive connection is used again. The server, uvicorn (and so vLLM), closes it
 after 5 s (`timeout_keep_alive`), and no request must be sent into a closing one."""
 
-MOST_HEAD_BYTES = 1 << 20
-"""An answer's head may be this large; a longer one is a server that never comes to the point."""
+MOST_HEAD_BYTES = 1 << 20  # an answer's head may be this large; a longer one is a server that never comes to the point
 
 PROGRESS_BYTES = 64
 """Bytes of a body that are progress, together: less than an event of a stream, which has its choice, its delta and its
@@ -26,14 +25,12 @@ usage. A server that dribbles a byte now and then, or a header, makes no token."
 class Patience(NamedTuple):
     """Bounds on one request, in seconds; None: no bound."""
 
-    connect_s: float = 10.0
-    """Until the connection is open: on loopback a listening server takes none."""
+    connect_s: float = 10.0  # until the connection is open: on loopback a listening server takes none
     quiet_s: float | None = 300.0
     """Without progress: a whole head, then `PROGRESS_BYTES` of the body each time. Before the head it is a sign that
     the server works on it (`Transport.still_working`). The prefill of a full context takes less on any GPU worth
     renting."""
-    whole_s: float | None = None
-    """From the request's turn to the answer's last byte, however steadily it trickles."""
+    whole_s: float | None = None  # from the request's turn to the answer's last byte, however steadily it trickles
     turn_s: float = 0.0
     """Its turn comes with the first byte of its body, or at the latest so long after sending for each request then in
     flight, itself among them. The prompts of those before it are read first."""
@@ -43,8 +40,7 @@ class Patience(NamedTuple):
         return {"patience": self}
 
 
-PATIENCE = Patience()
-"""Where nobody asks for another."""
+PATIENCE = Patience()  # where nobody asks for another
 
 
 def patience_of(request: httpx.Request) -> Patience:
@@ -82,11 +78,9 @@ class Answer:
         self.pieces_s, self.sizes = array("d"), array("q")
         self.head_bytes = 0
         self.has_head = False
-        self.is_anything = False
-        """Whether a byte of it came."""
+        self.is_anything = False  # whether a byte of it came
         self._size = 0
-        self._moved_size: int | None = None
-        """Bytes of the body when it last moved; None: its head is not whole."""
+        self._moved_size: int | None = None  # bytes of the body when it last moved; None: its head is not whole
 
     def starts(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         """The head is complete."""

@@ -18,8 +18,7 @@ import httpx
 
 from tasks.wire.connection import PATIENCE, Answer, Closed, Connection, Patience, patience_of
 
-TICK_S = 1.0
-"""How often requests are asked whether their patience is out; more often where it is shorter than four of these."""
+TICK_S = 1.0  # how often requests are asked whether their patience is out; more often where that is below four of these
 
 Origin = tuple[str, int]
 
