@@ -61,8 +61,8 @@ async def ours(url: str, body: Body, concurrency: int, requests: int) -> tuple[T
         reply = stream_reply_of(heard) if streams else None
         if reply is None:
             assert reply_of(heard).completion_tokens == body["max_tokens"]
-        first_s = heard.sent_s + reply.first_token_s if reply and reply.first_token_s is not None else None
-        times.append((heard.sent_s, first_s, heard.ended_s))
+        first_s = heard.arrivals.sent_s + reply.first_token_s if reply and reply.first_token_s is not None else None
+        times.append((heard.arrivals.sent_s, first_s, heard.arrivals.ended_s))
     return times, cpu_s
 
 

@@ -37,34 +37,24 @@ LEAVING_S = 2.0  # a runner may hear this much later than its engine that all pr
 PARENT_POLL_S = 1.0  # pause between two checks that the parent process is still alive
 
 
-async def run(
-    store_url: str,
-    run_id: str,
-    cell_key: str,
-    heartbeat_s: float,
-    deadline_s: float,
-    *,
-    leg: int | None,
-    with_parent: bool,
-    metadata_url: str | None,
-) -> Ended:
-    """Make one attempt, from taking the lease to closing the attempt.
+async def run(args: argparse.Namespace) -> Ended:
+    """Make one attempt, from taking the lease to closing the attempt; `args` as `main` parses them.
 
     Raises:
         SpecsweepError: the attempt did not end well; the error's `exit_code` is one of `warehouse.ledger.outcomes`.
     """
-    ledger = Ledger(open_store(store_url, is_known=True), run_id)
-    send_left(ledger.store, outbox_folder(cell_workdir(run_id, cell_key), ledger.store))
-    planned = ledger.planned_cell(cell_key)
-    starts = todo(ledger, planned, leg)
+    ledger = Ledger(open_store(args.store, is_known=True), args.run)
+    send_left(ledger.store, outbox_folder(cell_workdir(args.run, args.cell), ledger.store))
+    planned = ledger.planned_cell(args.cell)
+    starts = todo(ledger, planned, args.leg)
     if not starts:
         print("everything is measured", flush=True)
         return Ended.DONE
     for measurement in (each for start in starts for each in start.measurements):
         file_of(measurement.spec)  # a missing step file shows before an engine starts
-    leases = Leases(ledger, cell_key, deadline_s)
+    leases = Leases(ledger, args.cell, args.deadline_s)
     lease = leases.acquire(owner_name())
-    heartbeat = HeartbeatSender(leases, lease, heartbeat_s)
+    heartbeat = HeartbeatSender(leases, lease, args.heartbeat_s)
     runner = Runner(ledger, planned, leases, lease, heartbeat)
     work = asyncio.create_task(runner.measure_all(starts))
     asked = asyncio.Event()
@@ -84,16 +74,18 @@ async def run(
         stop()
 
     beating = asyncio.create_task(heartbeat.run(give_up, stop))
-    told = partial(print, flush=True)
-    heeding = asyncio.create_task(heed(metadata_url, heartbeat_s, leave_early, told)) if metadata_url else None
-    attended = asyncio.create_task(keep_alive(Claims(ledger, cell_key), heartbeat.line))
-    watching = asyncio.create_task(_end_with_parent(work)) if with_parent else None
+    others = [keep_alive(Claims(ledger, args.cell), heartbeat.line)]
+    if args.metadata:
+        others.append(heed(args.metadata, args.heartbeat_s, leave_early, partial(print, flush=True)))
+    if args.with_parent:
+        others.append(_end_with_parent(work))
+    beside = [beating, *map(asyncio.create_task, others)]
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
     try:
         return await _ending(runner, work, beating, asked)
     finally:
-        for task in filter(None, (beating, heeding, attended, watching)):
+        for task in beside:
             task.cancel()
 
 
@@ -134,12 +126,6 @@ def _stopped(runner: Runner) -> Ended:
     return how
 
 
-def _allow_many_connections() -> None:
-    """Each request in flight is an open file, and a schedule that an engine doesn't follow has no most of them."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
 def main() -> int:
     """Run one attempt; returns its exit code, one of `warehouse.ledger.outcomes`."""
     parser = argparse.ArgumentParser(prog="python -m tasks.cell", description=(__doc__ or "").partition("\n")[0])
@@ -150,19 +136,15 @@ def main() -> int:
     parser.add_argument("--deadline-s", type=float, default=HEARTBEAT_DEADLINE_S, help="silence that frees a cell")
     parser.add_argument("--secrets-fd", type=int, help="descriptor with keys and tokens, as one JSON object")
     parser.add_argument("--with-parent", action="store_true", help="stop when the starting process is gone")
-    parser.add_argument(
-        "--metadata", metavar="URL", help="the machine's metadata service, asked for its cloud's notice"
-    )
+    parser.add_argument("--metadata", metavar="URL", help="the machine's metadata service: its cloud's notice is there")
     args = parser.parse_args()
     secrets.receive(args.secrets_fd)
     guard_streams()
-    _allow_many_connections()
-    work = run(
-        args.store, args.run, args.cell, args.heartbeat_s, args.deadline_s,
-        leg=args.leg, with_parent=args.with_parent, metadata_url=args.metadata,
-    )  # fmt: skip
+    # each request in flight is an open file, and a schedule that an engine doesn't follow has no most of them
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
-        return asyncio.run(work).exit_code
+        return asyncio.run(run(args)).exit_code
     except SpecsweepError as error:
         return leave("", error)  # the line stands alone: it is the last one of the node's log
 

@@ -84,21 +84,19 @@ class StepContext:
         self._machines: dict[int, str | None] = {}
         self._before: meters.Counters | None = None
 
-    def start_clock(self) -> None:
-        """Let the step's seconds begin now: what was waited for before is no part of its cost."""
-        self._spending.take_s()
-
     async def begin(self, place: Row) -> None:
-        """Store where this attempt measures, before its first row; what earlier attempts said stays in the commit.
+        """Start the step's clock and store where this attempt measures; what earlier ones said stays in the commit.
 
         `place`: columns of `provenance`, as `tasks.place.provenance.gather` has them.
         """
+        self._spending.take_s()  # what was waited for before is no part of its cost
         self._place = dict(place)
         earlier = await self.resume(PROVENANCE, ("attempt", "measured_at"))
         self._machines = {row["attempt"]: row["machine"] for row in earlier}
         await self.write(PROVENANCE, [self._place])
-        if self._is_counted:
-            self._before = await self.counters()
+        technique = self.cell.technique
+        if (technique.drafts or technique.denoises) and not self.measurement.spec.is_timed:
+            self._before = await self.counters()  # over the engine as a whole: a timed step has windows for that
 
     async def keep_counted(self) -> None:
         """Store what the engine counted since `begin`, where that is of use; call it while the engine is there."""
@@ -124,12 +122,6 @@ class StepContext:
                 self.parts[number] = part.model_copy(update={"spent_s": (part.spent_s or 0.0) + further_s})
         return self.parts
 
-    @property
-    def _is_counted(self) -> bool:
-        """Whether the engine's drafts or steps are counted over it as a whole: a timed step has windows for that."""
-        technique = self.cell.technique
-        return (technique.drafts or technique.denoises) and not self.measurement.spec.is_timed
-
     def part(self, index: int, count: int) -> StepContext:
         """This context for part `index` (from 0) of `count`: the progress of all parts adds up to the step's."""
         part = copy(self)
@@ -138,14 +130,14 @@ class StepContext:
 
     def stamp(self, row: Row) -> dict[str, Any]:
         """The row with its identity: run, cell, step, attempt, moment."""
-        identity = {
+        return {
             "run_id": self._ledger.run_id,
             "cell_key": self._key,
             "step": self.step,
             "attempt": self._attempt,
             "measured_at": self._ledger.clock.now_iso(),
+            **row,
         }
-        return {**identity, **row}
 
     async def prose(self) -> tuple[str, ...]:
         """The run's own paragraphs, the same on every node; a run from before it kept them has those of this Python."""
@@ -162,29 +154,25 @@ class StepContext:
         """Store rows as a part of this step, off the event loop. From then on they survive this attempt."""
         if not rows:
             return
-        stamped, spent_s = [self.stamp(row) for row in rows], self._spending.take_s()
-        part = await asyncio.to_thread(
-            self._ledger.write_part, self._key, self.step, table, stamped, self._attempt, spent_s
-        )
-        self.parts.append(part)
+        store, stamped = self._ledger.write_part, [self.stamp(row) for row in rows]
+        spent_s = self._spending.take_s()
+        self.parts.append(await asyncio.to_thread(store, self._key, self.step, table, stamped, self._attempt, spent_s))
 
     async def resume(
         self, table: Table, identity: Sequence[str], only: Collection[tuple[Any, ...]] | None = None
     ) -> list[dict[str, Any]]:
         """Rows of `table` that earlier attempts measured; their parts join this step's commit.
 
-        A part is taken whole or not at all. One that repeats rows already taken was measured by a runner that had lost
-        the cell, at the same time as its successor. It stays an orphan.
-
-        `identity`: the columns that tell one measurement from another; `only`: identities that may be taken, None: any.
+        A part is taken whole or not at all. One that repeats rows already taken stays an orphan: a runner that had lost
+        the cell measured it beside its successor. `identity`: the columns that tell one measurement from another;
+        `only`: identities that may be taken, None: any.
         """
         found = await asyncio.to_thread(lambda: list(self._ledger.orphan_parts(self._key, self.step, table)))
         kept: list[dict[str, Any]] = []
         taken: set[tuple[Any, ...]] = set()
         for part, rows in found:
             keys = {tuple(row.get(column) for column in identity) for row in rows}
-            wanted = not keys & taken and (only is None or keys <= set(only))
-            if wanted:
+            if not keys & taken and (only is None or keys <= set(only)):
                 taken |= keys
                 kept += rows
                 self.parts.append(part)
@@ -215,9 +203,9 @@ class StepContext:
 class StepFile(Protocol):
     """What `tasks/steps/<step>.py` defines.
 
-    A file may also define `make_ready(spec, tell)`: what can be fetched, installed or found missing before an engine
-    is started. It calls `tell` with a line at least every second; an error out of `tell` is to end it at once. And
-    `smoke(ctx, spec, items)`: `Trial`, where the items of other steps don't tell enough.
+    And may define: `make_ready(spec, tell)`, what can be fetched, installed or found missing before an engine starts.
+    It calls `tell` with a line at least every second, and an error out of that ends it at once. `smoke(ctx, spec,
+    items)`, a `Trial`, where the items of other steps don't tell enough.
     """
 
     def measure(self, ctx: StepContext, spec: MeasuredStep) -> Awaitable[list[Judgement]]:
@@ -225,11 +213,7 @@ class StepFile(Protocol):
 
 
 def file_of(spec: MeasuredStep) -> StepFile:
-    """The file that measures the step of `spec`.
-
-    Raises:
-        StepIncomplete: there is no such file.
-    """
+    """The file that measures the step of `spec`. Raises StepIncomplete: there is none."""
     return cast(StepFile, module_of("tasks", spec))
 
 
@@ -238,11 +222,7 @@ Trial = Callable[[StepContext, MeasuredStep, int], Awaitable[list[Finding | None
 
 
 def trial_of(spec: MeasuredStep) -> Trial | None:
-    """How the step is tried; None: it has nothing to try of its own.
-
-    Raises:
-        StepIncomplete: there is no such file.
-    """
+    """How the step is tried; None: it has nothing to try of its own. Raises as `file_of` does."""
     return cast(Trial | None, getattr(file_of(spec), "smoke", None))
 
 
@@ -251,13 +231,9 @@ class NotWanted(Exception):
 
 
 async def make_ready(spec: MeasuredStep, tell: Callable[[str], None]) -> None:
-    """Do what the step can do before there is an engine; most have nothing to do.
+    """Do what the step can do before there is an engine; if cancelled, it ends with the next line that it tells.
 
-    If this is cancelled, the work ends at the next line that it tells: a stop doesn't wait for an install or a
-    download.
-
-    Raises:
-        SpecsweepError: the step can't be measured here; the text says why, and what to do.
+    So a stop doesn't wait for an install or a download. Raises SpecsweepError: the step can't be measured here.
     """
     prepare = getattr(file_of(spec), "make_ready", None)
     if prepare is None:

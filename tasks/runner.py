@@ -258,7 +258,6 @@ class Runner:
             try:
                 async with undisturbed(spec, self.heartbeat.line):
                     self.heartbeat.phase("measuring", name)
-                    ctx.start_clock()
                     await ctx.begin(place)
                     judgements = await file_of(spec).measure(ctx, spec)
                     await ctx.keep_counted()

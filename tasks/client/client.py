@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import httpx
@@ -86,30 +86,6 @@ def streamed(body: Mapping[str, Any]) -> dict[str, Any]:
 LOOK_AFTER_SHARE = 0.2  # share of the quiet time that is waited before the first look: 60 s of 300
 LOOKS = 20  # looks within a quiet time: every 15 s of 300
 
-
-async def keep_looking(transport: Transport, metrics: Callable[[], Awaitable[str]], patience: Patience) -> None:
-    """Tell the transport of the engine's progress while its requests are quiet; does not return.
-
-    A whole answer may take half an hour, and its connection doesn't tell a long one from a lost one. So the engine's
-    counter of tokens is read, but only once a request has been quiet for long. For requests that take seconds it is
-    never read. Without a counter the bound on the whole request ends it.
-    """
-    if patience.quiet_s is None:
-        return
-    seen: float | None = None
-    while True:
-        await asyncio.sleep(patience.quiet_s / LOOKS)
-        if transport.quietest_s() < LOOK_AFTER_SHARE * patience.quiet_s:
-            continue
-        try:
-            tokens = meters.parse(await metrics()).generation_tokens
-        except RequestFailed:
-            continue  # no page, no progress: the requests' own patience goes on running out
-        if tokens is None or tokens != seen:
-            transport.still_working()
-        seen = tokens
-
-
 CLIENT_VERSION = 3
 """Of the instrument, on every row that it times; raised when what it says of the same engine changes. None: before
 it had a version, with httpx's own transport until 2026-11-22. 2: our own, with its clock on the wire.
@@ -127,10 +103,7 @@ class Client:
     """Requests to one engine, as one cell must send them."""
 
     def __init__(self, base_url: str, model: Model, technique: Technique, patience: Patience = PATIENCE) -> None:
-        """A client that has not connected.
-
-        `patience`: how long a request may stand still; its whole time is bounded by its own length.
-        """
+        """`patience`: how long a request may stand still; its whole time is bounded by its own length."""
         self.base_url = base_url
         self._model = model
         self._technique = technique
@@ -141,7 +114,7 @@ class Client:
         self._looking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Client:
-        self._looking = asyncio.create_task(keep_looking(self._wire, lambda: self.text("/metrics"), self._patience))
+        self._looking = asyncio.create_task(self._keep_looking())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -152,12 +125,31 @@ class Client:
         if self._looking is not None and not self._looking.cancelled():
             self._looking.result()  # it never ends by itself: what ended it is told
 
-    async def connect(self, number: int) -> None:
-        """Have so many connections open and idle: call it just before a clock starts.
+    async def _keep_looking(self) -> None:
+        """Tell the transport of the engine's progress while its requests are quiet; does not return.
 
-        Raises:
-            Unanswered: nobody listens.
+        A whole answer may take half an hour, and its connection doesn't tell a long one from a lost one. So the
+        engine's counter of tokens is read, but only once a request has been quiet for long: for requests that take
+        seconds, never. Without a counter the bound on the whole request ends it.
         """
+        quiet_s = self._patience.quiet_s
+        if quiet_s is None:
+            return
+        seen: float | None = None
+        while True:
+            await asyncio.sleep(quiet_s / LOOKS)
+            if self._wire.quietest_s() < LOOK_AFTER_SHARE * quiet_s:
+                continue
+            try:
+                tokens = meters.parse(await self.text("/metrics")).generation_tokens
+            except RequestFailed:
+                continue  # no page, no progress: the requests' own patience goes on running out
+            if tokens is None or tokens != seen:
+                self._wire.still_working()
+            seen = tokens
+
+    async def connect(self, number: int) -> None:
+        """Have so many connections open and idle, just before a clock starts. Raises Unanswered: nobody listens."""
         try:
             await self._wire.connect(self._http.base_url, number)
         except httpx.TransportError as error:
@@ -201,19 +193,11 @@ class Client:
         return Heard(ready.body, answer.status, answer.content, answer.arrivals(ended_s))
 
     async def complete(self, body: Mapping[str, Any]) -> Reply:
-        """Send one non-streamed request.
-
-        Raises:
-            RequestFailed: no answer, an error status, or `finish_reason` other than stop and length.
-        """
+        """Send one non-streamed request. Raises RequestFailed as `hear` and `reply_of` do."""
         return reply_of(await self.hear(self.ready(body)))
 
     async def complete_all(self, bodies: Sequence[Mapping[str, Any]], at_once: int) -> list[Reply]:
-        """Send non-streamed requests, `at_once` of them in flight; returns their replies in the same order.
-
-        Raises:
-            RequestFailed: as for `complete`, of the first that fails.
-        """
+        """Replies to non-streamed requests in their order, `at_once` in flight. Raises RequestFailed with the first."""
         slots = asyncio.Semaphore(at_once)
 
         async def one(body: Mapping[str, Any]) -> Reply:
@@ -223,11 +207,7 @@ class Client:
         return await asyncio.gather(*map(one, bodies))
 
     async def stream(self, body: Mapping[str, Any]) -> StreamReply:
-        """Send one streamed request and count tokens by the engine's running usage.
-
-        Raises:
-            RequestFailed: as for `complete`, or an error event inside the stream, or a stream that was cut short.
-        """
+        """Send one streamed request. Raises RequestFailed as `hear` and `stream_reply_of` do."""
         return stream_reply_of(await self.hear(self.ready(body, streams=True)))
 
     async def count_tokens(self, prompt: Prompt) -> int:
@@ -252,11 +232,7 @@ class Client:
         return int(answer["count"])
 
     async def text(self, path: str) -> str:
-        """The text of a GET, e.g. `/metrics`.
-
-        Raises:
-            RequestFailed: no answer or an error status.
-        """
+        """The text of a GET, e.g. `/metrics`. Raises RequestFailed: no answer, or an error status."""
         bounds = Patience(quiet_s=PAGE_S, whole_s=PAGE_S).as_extensions()
         try:
             response = await self._http.get(path, extensions=bounds)

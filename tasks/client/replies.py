@@ -48,24 +48,9 @@ class Heard(NamedTuple):
         """The body."""
         return zlib.decompress(self.data) if self.is_packed else self.data
 
-    @property
-    def is_large(self) -> bool:
-        """Whether packing it makes room."""
-        return len(self.data) >= PACK_FROM_BYTES
-
     def packed(self) -> Heard:
         """The same in a fraction of the room."""
         return self if self.is_packed else self._replace(data=zlib.compress(self.data, 1), is_packed=True)
-
-    @property
-    def sent_s(self) -> float:
-        """When the request was written to its connection."""
-        return self.arrivals.sent_s
-
-    @property
-    def ended_s(self) -> float:
-        """When the answer's last byte was read."""
-        return self.arrivals.ended_s
 
     @property
     def wall_s(self) -> float:
@@ -73,11 +58,7 @@ class Heard(NamedTuple):
         return self.arrivals.ended_s - self.arrivals.sent_s
 
     def json(self) -> dict[str, Any]:
-        """The answer's JSON object.
-
-        Raises:
-            RequestFailed: an error status, or no JSON object.
-        """
+        """The answer's JSON object. Raises RequestFailed: an error status, or no JSON object."""
         self._good()
         try:
             answer = json.loads(self.content)
@@ -88,11 +69,7 @@ class Heard(NamedTuple):
         return answer
 
     def events(self) -> list[tuple[float, bytes]]:
-        """Events of a stream, each with the seconds from the request to its last byte.
-
-        Raises:
-            RequestFailed: an error status.
-        """
+        """Events of a stream, each with the seconds from the request to its last byte. Raises as `json` does."""
         self._good()
         events, end, piece = [], 0, 0
         for line in self.content.splitlines(keepends=True):
@@ -206,7 +183,7 @@ class Reply(NamedTuple):
     top2_gap: list[float] | None = None
     mean_logprob: float | None = None
     engine: EngineTruth = EngineTruth()
-    cached_tokens: int = 0  # the prompt's, those that its usage says came from the cache; 0 where it says nothing
+    cached_tokens: int = 0  # of the prompt's, by its usage; 0 where an engine says nothing of it
 
 
 class StreamReply(NamedTuple):
@@ -223,8 +200,7 @@ class StreamReply(NamedTuple):
     chunks: int
     wall_s: float
     engine: EngineTruth = EngineTruth()
-    counts: tuple[tuple[float, int], ...] = ()
-    """Of each chunk that carried tokens: when it came, and how many there were with it."""
+    counts: tuple[tuple[float, int], ...] = ()  # of each chunk with tokens: when it came, the running count
     token_id_count: int | None = None  # how many ids came; None: none did, of an engine that doesn't know them
     cached_tokens: int = 0  # as of a `Reply`
 
@@ -243,11 +219,7 @@ class StreamReply(NamedTuple):
 
 
 def reply_of(heard: Heard) -> Reply:
-    """Decode an answer that was not streamed.
-
-    Raises:
-        RequestFailed: an error status, no chat completion, or `finish_reason` other than stop and length.
-    """
+    """Decode an answer. Raises RequestFailed: an error status, no chat completion, or not ended by stop or length."""
     answer = heard.json()
     with _formed("no chat completion with its usage", answer):
         choice, usage = answer["choices"][0], answer["usage"]

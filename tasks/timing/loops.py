@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from configs.steps.throughput import STEADY_ROUNDS
 from tasks.client import Heard, Ready, RequestFailed, Unanswered
+from tasks.client.replies import PACK_FROM_BYTES
 from warehouse.ledger.formulas import Span, steady_bounds, steps_of, tokens_and_seconds, tokens_within
 
 Send = Callable[[Ready], Awaitable[Heard]]
@@ -123,7 +124,7 @@ class Exchanges:
         except RequestFailed as error:
             exchange = Exchange(ready, None, str(error), scheduled_s)
         self.exchanges[place] = exchange
-        if exchange.heard is not None and exchange.heard.is_large:
+        if exchange.heard is not None and len(exchange.heard.data) >= PACK_FROM_BYTES:
             self._packing.append(self._thread.submit(self._pack, place, exchange, exchange.heard))
         if self._on_answer is not None:
             self._on_answer(len(self.exchanges), exchange)

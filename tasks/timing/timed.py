@@ -69,7 +69,7 @@ async def answers_of(client: Client, exchanges: Sequence[Exchange], *, may_all_f
             answered.failures.append(f"request {place}: {error}")
         else:
             answered.places.append(place)
-            span = Span(exchange.heard.sent_s, exchange.heard.ended_s, reply.completion_tokens)
+            span = Span(exchange.heard.arrivals.sent_s, exchange.heard.arrivals.ended_s, reply.completion_tokens)
             answered.each.append((span, reply))
     if not answered.each and not may_all_fail:
         raise AllFailed(answered.failures)

@@ -103,7 +103,7 @@ def test_an_engine_that_holds_tokens_back_has_no_first_one_either(tmp_path: Path
     async def holding(client: FakeClient, number: int, ready: Ready, hear: Hear) -> Heard:
         heard = await hear(ready)
         content = b"\n\n".join(heard.content.split(b"\n\n")[-4:])  # one chunk with all tokens, the end, and [DONE]
-        at_once = heard.arrivals._replace(pieces_s=[heard.ended_s], sizes=[len(content)])
+        at_once = heard.arrivals._replace(pieces_s=[heard.arrivals.ended_s], sizes=[len(content)])
         return heard._replace(data=content, arrivals=at_once)
 
     reasons = attempt(tmp_path, ar, step(depths=[0]), prepare=hearing(holding)).found
