@@ -93,21 +93,19 @@ def _byte_letters() -> list[str]:
 
 MADE_OF = ROOT / "LICENSE"  # what merges are learnt from: English that every checkout has, and that never changes
 
-DIGEST_HEX_DIGITS = 16
-
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 """Nothing but the messages: dummy weights know no roles."""
 
 
 @cache
-def _merges() -> tuple[tuple[str, str], ...]:
+def _merges() -> Merges:
     return learn_merges(MADE_OF.read_text(encoding="utf-8"))
 
 
 def shape_digest(shape: CheckpointShape) -> str:
     """16 hex digits that tell what a shape's folder holds; the revision of its dummy checkpoint."""
     text = json.dumps([shape.model_dump(mode="json"), _merges(), CHAT_TEMPLATE], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_HEX_DIGITS]
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def write_shape(shape: CheckpointShape, folder: Path) -> Path:
@@ -127,9 +125,8 @@ def write_shape(shape: CheckpointShape, folder: Path) -> Path:
 
 
 def _files(shape: CheckpointShape) -> dict[str, Any]:
-    special = SPECIAL_TOKENS
     named = {f"{name}_token": f"<{name}>" for name in ("bos", "eos", "pad", "unk")}
-    ids = {f"{name}_token_id": special.index(f"<{name}>") for name in ("bos", "eos", "pad")}
+    ids = {f"{name}_token_id": SPECIAL_TOKENS.index(f"<{name}>") for name in ("bos", "eos", "pad")}
     return {
         "config.json": shape.config | ids | ({"text_config": shape.text_config | ids} if shape.has_parts else {}),
         "generation_config.json": shape.generation | ids,

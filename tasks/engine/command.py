@@ -31,11 +31,7 @@ PACKAGES = ("torch", "transformers")
 
 
 def require_packages(engine: Engine) -> None:
-    """Refuse a Python that isn't there, or that lacks a package.
-
-    Raises:
-        EngineUnavailable: so it is.
-    """
+    """Raises EngineUnavailable where the Python isn't there, or lacks a package."""
     words = _python(engine)
     if shutil.which(words[0]) is None:
         raise EngineUnavailable(
@@ -43,8 +39,7 @@ def require_packages(engine: Engine) -> None:
             "it the `environment: /path` of a virtual environment that has torch and transformers"
         )
     look = f"import importlib.util as u; print(*[p for p in {PACKAGES!r} if u.find_spec(p) is None])"
-    asked = [*words, "-c", look]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=ANSWER_S, check=False)
+    done = subprocess.run([*words, "-c", look], capture_output=True, text=True, timeout=ANSWER_S, check=False)
     lacking = done.stdout.strip() if done.returncode == 0 else " ".join(PACKAGES)
     if lacking:
         raise EngineUnavailable(
@@ -65,7 +60,6 @@ def _python(engine: Engine) -> Sequence[str]:
 
 FROM_THE_SHELL = ("HF_TOKEN", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES", process_group.ENGINE_VARIABLE)
 """Variables of this process that an engine in a container needs too; one that isn't set stays unset there."""
-
 
 SAME_CARDS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 """CUDA counts the fastest card first, nvidia-smi by bus. Where cards differ, a row would have the name, clock, power
@@ -201,14 +195,9 @@ def _revision(cell: Cell, source: Model | Draft) -> str | None:
 
 def _folders(cell: Cell, env: Mapping[str, str]) -> list[Path]:
     """What an engine in a container reads and writes of this machine."""
-    local = [_checkpoint(cell, source) for source in (cell.model, cell.draft) if source is not None]
-    hub = os.environ | env
-    return [
-        hub_home(hub),
-        hub_cache(hub),
-        compile_cache(cell.engine),
-        *(Path(each) for each in local if each.startswith("/")),
-    ]
+    sources = [_checkpoint(cell, source) for source in (cell.model, cell.draft) if source is not None]
+    local, hub = [Path(each) for each in sources if each.startswith("/")], os.environ | env
+    return [hub_home(hub), hub_cache(hub), compile_cache(cell.engine), *local]
 
 
 def overlay_name(cell: Cell) -> environments.Name | None:
@@ -260,10 +249,7 @@ def compile_cache(engine: Engine) -> Path:
 
 
 def full_environment(command: EngineCommand) -> dict[str, str]:
-    """This process's environment and the command's on top; without secrets, which an engine would only leak.
-
-    And without PYTHONDONTWRITEBYTECODE, which slows the start.
-    """
+    """This process's environment and the command's on top; without secrets, which an engine would only leak."""
     inherited = without_secrets(os.environ)
-    inherited.pop("PYTHONDONTWRITEBYTECODE", None)
+    inherited.pop("PYTHONDONTWRITEBYTECODE", None)  # it slows the start
     return inherited | command.env

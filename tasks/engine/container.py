@@ -38,8 +38,7 @@ def is_container(words: Sequence[str]) -> bool:
 def require(words: Sequence[str]) -> None:
     """Ask the runtime whether it works; the engine's start checks the image, which it may have to fetch.
 
-    Raises:
-        ContainerUnavailable: it doesn't answer, or the command chooses cards in a way that nobody outside it sees.
+    Raises ContainerUnavailable: it doesn't answer, or the command chooses cards in a way that nobody outside it sees.
     """
     chosen = next((word for word, value in pairwise((*words, "")) if _chooses_cards(word, value)), None)
     if chosen is not None:
@@ -63,13 +62,10 @@ def _chooses_cards(word: str, following: str) -> bool:
 def words_inside(
     words: Sequence[str], variables: Iterable[str], folders: Iterable[Path], workdir: Path
 ) -> tuple[str, ...]:
-    """The command with the options that let the engine be reached, told, fed and ended.
+    """The command `docker run ... IMAGE` with the options that let the engine be reached, told, fed and ended.
 
-    Args:
-        words: `docker run ... IMAGE`; options that the user gave for network or shared memory stand.
-        variables: names of environment variables that the engine gets, with the values that the command has.
-        folders: mounted under their own paths; made where they are missing, or the daemon would make them as root.
-        workdir: of the cell; the container's id is kept there.
+    What the user said of network or shared memory stands. `variables` are names, with the values that the command has;
+    `folders` are made where they are missing, or the daemon would make them as root.
     """
     given = {word.partition("=")[0] for word in words}
     ours = [f"--cidfile={workdir / 'engine.cid'}"]
@@ -98,8 +94,7 @@ def record(words: Sequence[str], workdir: Path) -> None:
 def remove(workdir: Path) -> bool:
     """Remove the recorded container, and forget it. True if there was one to remove.
 
-    Raises:
-        ContainerUnavailable: the runtime refuses; the next engine would find the card's memory taken.
+    Raises ContainerUnavailable: the runtime refuses; the next engine would find the card's memory taken.
     """
     file, cid_file = workdir / RECORD, workdir / "engine.cid"
     if not file.exists():

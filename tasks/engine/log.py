@@ -26,9 +26,6 @@ MOST_CHARS = 300  # of a cause: it stands in one line of a table
 _EXCEPTION = re.compile(r"(?:^|\s)([\w.]+(?:Error|Exception|Interrupt|Refused)(?::\s.*)?)$")
 """As the last line of a traceback has it, and no `raise ValueError(` of the source above it."""
 
-_POINTS = re.compile(r"root cause")  # of an exception that only says that the reason stands elsewhere
-_KILLED = re.compile(r"died unexpectedly")  # of the line about a process that got to say nothing, e.g. out of memory
-
 _PREFIX = re.compile(
     r"^(?:\(?[A-Za-z0-9_ .:=]*pid=\d+\)?\s*)?(?:(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[^]]*\]\s*)?"
 )
@@ -36,24 +33,21 @@ _PREFIX = re.compile(
 _PASSING = re.compile(r"(?:DEBUG|INFO|WARNING) \d\d-\d\d \d\d:\d\d:\d\d ")  # a line about something that it lived with
 
 _REFUSED = re.compile(r"validation errors? for \w+$")
-_DETAIL_END = "For further information visit"
 _INPUT = re.compile(r"\s*\[type=.*$")  # what pydantic adds about a value, such as all arguments of the engine
 
 
 def cause(lines: Sequence[str]) -> str | None:
-    """Why the engine died, by the last line of its log that says so; None: none does.
-
-    The last thousand lines of the log will do, oldest first.
-    """
+    """Why the engine died, by the last line that says so, of its log's last thousand, oldest first; None: none does."""
     raised = {
         place: match[1]
         for place, line in enumerate(lines)
         if not _PASSING.search(line) and (match := _EXCEPTION.search(line))
     }
     for place, said in reversed(raised.items()):
-        if not _POINTS.search(said):
+        if "root cause" not in said:  # which an exception has that only says that the reason stands elsewhere
             return (f"{said}: {_refused(lines[place + 1 :])}" if _REFUSED.search(said) else said)[:MOST_CHARS]
-    killed = next((without_prefix(line) for line in reversed(lines) if _KILLED.search(line)), None)
+    # of a process that got to say nothing, e.g. for want of memory
+    killed = next((without_prefix(line) for line in reversed(lines) if "died unexpectedly" in line), None)
     said = killed or next(reversed(raised.values()), None)
     return None if said is None else said[:MOST_CHARS]
 
@@ -68,7 +62,7 @@ def _refused(behind: Sequence[str]) -> str:
     told = []
     for line in behind:
         text = without_prefix(line).strip()
-        if text.startswith(_DETAIL_END):
+        if text.startswith("For further information visit"):
             break
         told.append(_INPUT.sub("", text))
     return " ".join(told)
@@ -107,7 +101,10 @@ def startup_memory(log: str) -> StartupMemory:
     Of workers that differ, the largest counts for weights and graphs, the smallest for the cache, which decides for
     all. Tokens of data-parallel engines add up.
     """
-    said = {name: _numbers(patterns, log) for name, patterns in _LINES.items()}
+    said = {
+        name: [float(found.replace(",", "")) for pattern in patterns for found in pattern.findall(log)]
+        for name, patterns in _LINES.items()
+    }
     tokens = said[KV_TOKENS]
     return StartupMemory(
         weights_bytes=_bytes(max(said[WEIGHTS], default=None)),
@@ -116,10 +113,6 @@ def startup_memory(log: str) -> StartupMemory:
         graph_bytes=_bytes(max(said[GRAPHS], default=None)),
         unsaid=tuple(name for name, found in said.items() if not found),
     )
-
-
-def _numbers(patterns: Sequence[re.Pattern[str]], log: str) -> list[float]:
-    return [float(found.replace(",", "")) for pattern in patterns for found in pattern.findall(log)]
 
 
 def _bytes(gib: float | None) -> int | None:

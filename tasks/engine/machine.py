@@ -20,10 +20,7 @@ from tasks.host import process_group
 from tasks.host.environment_spec import user_cache
 
 POLL_S = 0.5  # pause between two tries of a lock
-
-SPEED_LOCK_VARIABLE = "SPECSWEEP_SPEED_LOCK"
-"""Names a file that the nodes of a pocket cloud share, as they share a machine: locked while a speed is measured."""
-
+SPEED_LOCK_VARIABLE = "SPECSWEEP_SPEED_LOCK"  # a file that nodes of one machine share, locked while a speed is measured
 STATE_VARIABLE = "SPECSWEEP_STATE"
 
 
@@ -43,10 +40,7 @@ def cell_workdir(run_id: str, cell_key: str) -> Path:
 
 @asynccontextmanager
 async def the_only_engine(tell: Callable[[str], None]) -> AsyncIterator[None]:
-    """Hold this machine for one engine, and first end what a killed runner left behind: an engine, frameworks.
-
-    The lock is the kernel's, so a runner killed with -9 gives it back.
-    """
+    """Hold this machine for one engine, and first end what a killed runner left behind: an engine, frameworks."""
     state_dir().mkdir(parents=True, exist_ok=True)
     with (state_dir() / "engine.lock").open("ab") as lock:
         await _lock(lock, lambda: tell("waiting for the engine of another cell on this machine to end"))
@@ -58,10 +52,7 @@ async def the_only_engine(tell: Callable[[str], None]) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def undisturbed(spec: MeasuredStep, tell: Callable[[str], None]) -> AsyncIterator[None]:
-    """Measure a speed while no neighbour measures one.
-
-    A node with a machine of its own has nothing to wait for.
-    """
+    """Measure a speed while no neighbour measures one; a node with a machine of its own has nothing to wait for."""
     shared = os.environ.get(SPEED_LOCK_VARIABLE)
     if shared is None or not spec.is_timed:
         yield
@@ -106,12 +97,10 @@ def shares_processors(on_cpu: bool) -> bool:
 
 
 async def give_way(pid: int) -> int | None:
-    """Let a new session's group give way, and say so in the log.
+    """Let a new session's group give way, say so in the log, and return its nice value.
 
-    An engine that can't is measured all the same: `client_starved` says where that shows.
-
-    Returns:
-        The group's nice value; None where the kernel groups no sessions, or refuses.
+    None: the kernel groups no sessions, or refuses. The engine is measured all the same: `client_starved` says where
+    that shows.
     """
     file, nice, said = Path(f"/proc/{pid}/autogroup"), None, f"does not give way: busy {TRIES} times"
     for _ in range(TRIES):

@@ -32,8 +32,7 @@ class EngineUnavailable(SpecsweepError):
 def program(engine: Engine) -> tuple[str, ...]:
     """The words before `serve`: the engine's own command, or `vllm` of its environment, or of the PATH.
 
-    Raises:
-        EngineUnavailable: its environment is not installed, or is no environment.
+    Raises EngineUnavailable: its environment is not installed, or is no environment.
     """
     return _words(engine, "vllm")
 
@@ -42,10 +41,7 @@ def python_words(engine: Engine) -> tuple[str, ...]:
     """The Python that serves with transformers: the engine's command, its environment's, or one of the PATH.
 
     Of the PATH it is the Python of the `vllm` there, since vLLM's image has torch and transformers in that one; else
-    `python3`.
-
-    Raises:
-        EngineUnavailable: its environment is not installed, or is no environment.
+    `python3`. Raises as `program` does.
     """
     if engine.command is None and engine.environment is None:
         return tuple(_interpreter(("vllm",)) or ("python3",))
@@ -86,10 +82,7 @@ def is_ours(engine: Engine) -> bool:
 
 
 def serves_on_cards(engine: Engine) -> bool:
-    """Whether it wants a card: an image's program, or a vLLM that isn't ours for processors.
-
-    Of a command that starts anything else nobody can tell.
-    """
+    """Whether it wants a card: a vLLM that isn't ours for processors. Of other programs nobody can tell: no."""
     words = engine.command or ("vllm",)
     return not engine.on_cpu and any(Path(word).name == "vllm" for word in words)
 
@@ -97,8 +90,7 @@ def serves_on_cards(engine: Engine) -> bool:
 def require(engine: Engine, techniques: Iterable[Technique]) -> None:
     """Refuse an engine that could not serve on this machine with these techniques.
 
-    Raises:
-        EngineUnavailable: nothing is there, it doesn't start, is older than its arguments, or lacks a package.
+    Raises EngineUnavailable: nothing is there, it doesn't start, is older than its arguments, or lacks a package.
     """
     techniques = list(techniques)
     words = program(engine)
@@ -167,20 +159,12 @@ def says_its_release(words: Sequence[str]) -> bool:
 
 
 def release(words: Sequence[str]) -> str:
-    """What `vllm --version` says, such as 0.32.0.
-
-    Raises:
-        EngineUnavailable: it doesn't start, or says none.
-    """
+    """What `vllm --version` says, such as 0.32.0. Raises EngineUnavailable: it doesn't start, or says none."""
     asked = f"`{' '.join(words)} --version`"
     try:
+        ask = [*words, "--version"]
         done = subprocess.run(
-            [*words, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=ANSWER_S,
-            check=False,
+            ask, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_S, check=False
         )
     except subprocess.TimeoutExpired:
         raise EngineUnavailable(f"{asked} gave no answer in {ANSWER_S:g} s: run it by hand") from None

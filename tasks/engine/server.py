@@ -55,20 +55,19 @@ class Engine:
         self._group: process_group.ProcessGroup | None = None
 
     async def start(self, tell: Callable[[str], None]) -> float:
-        """Start the engine and wait until it is healthy; meanwhile `tell` gets its last log line.
+        """Start the engine; seconds until it is healthy, in which `tell` gets its last log line.
 
-        Returns:
-            Seconds from start to healthy.
-
-        Raises:
-            EngineFailed: it died or was not healthy in time.
+        Raises EngineFailed: it died or was not healthy in time.
         """
         self._group = process_group.new_group(process_group.ENGINE_VARIABLE)
         process_group.record(self._group, self._record_path)
         container.record(self.command.argv, self._workdir)
         self._group.scratch.mkdir(parents=True)
         env = full_environment(self.command) | self._group.env | {"TMPDIR": str(self._group.scratch)}
-        env |= self._hub_token(self._group.scratch)
+        if self.command.reads_hub and not container.is_container(self.command.argv):
+            env |= token_variables(self._group.scratch)
+        elif self.command.reads_hub and (token := secret(TOKEN)):
+            env[TOKEN] = token  # a container sees no file of ours
         started = time.monotonic()
         if self.log_path.exists():  # it is the newest start's; those before are engine-1.log, engine-2.log, ...
             number = 1 + len(list(self._workdir.glob("engine-*.log")))
@@ -103,25 +102,13 @@ class Engine:
         self._healthy = True
         return time.monotonic() - started
 
-    def _hub_token(self, scratch: Path) -> dict[str, str]:
-        """The hub's token where the engine reads the hub; a container sees no file of ours, so it gets a variable."""
-        if not self.command.reads_hub:
-            return {}
-        if container.is_container(self.command.argv):
-            return {TOKEN: token} if (token := secret(TOKEN)) else {}
-        return token_variables(scratch)
-
     @property
     def alive(self) -> bool:
         """Whether the API server's process still runs."""
         return self._process is not None and self._process.poll() is None
 
     def raise_if_dead(self) -> None:
-        """Do nothing while the engine lives.
-
-        Raises:
-            EngineFailed: the API server's process is gone; the text holds the cause from its log.
-        """
+        """Raises EngineFailed when the API server's process is gone; the text holds the cause from its log."""
         if not self.alive:
             raise EngineFailed(f"the engine died: {self.cause()}")
 

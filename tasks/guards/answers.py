@@ -25,19 +25,14 @@ EVAL_CHANCE_P = 0.01  # with a whole evaluation a score that guessing reaches on
 
 
 def chance_p(correct: int, n: int, chance: float) -> float:
-    """Probability that guessing scores at least `correct` of `n`: P(Bin(n, chance) >= correct).
-
-    Summed from logarithms: with thousands of items the binomial coefficients are beyond any float.
-    """
+    """Probability that guessing scores at least `correct` of `n`: P(Bin(n, chance) >= correct)."""
     if correct <= 0:
         return 1.0
     if chance <= 0:
         return 0.0
-    odds = log(chance), log1p(-chance)
-    whole = lgamma(n + 1)
-    terms = (
-        exp(whole - lgamma(i + 1) - lgamma(n - i + 1) + i * odds[0] + (n - i) * odds[1]) for i in range(correct, n + 1)
-    )
+    hit, miss, whole = log(chance), log1p(-chance), lgamma(n + 1)
+    # from logarithms: with thousands of items the binomial coefficients are beyond any float
+    terms = (exp(whole - lgamma(i + 1) - lgamma(n - i + 1) + i * hit + (n - i) * miss) for i in range(correct, n + 1))
     return min(1.0, fsum(terms))
 
 
@@ -61,8 +56,7 @@ class Bounds(NamedTuple):
 
 
 TRUNCATED_BOUNDS = Bounds(0.02, 0.20)
-"""Up to 2 % cut off moves a score by no more than the stderr of the largest suite; with a fifth the limit is the
-score."""
+"""2 % cut off move a score by no more than the stderr of the largest suite; with a fifth the limit is the score."""
 
 BLANK_BOUNDS = Bounds(0.01, 0.10)  # blank though not cut off: a stop string in the thinking, say, ended the answer
 
@@ -81,10 +75,7 @@ JUDGED_HERE = frozenset({
 
 
 def step_findings(rows: Sequence[Row], suite: SuiteFacts, exchanges: Sequence[Row] = ()) -> list[Finding]:
-    """What a whole evaluation's answers give away.
-
-    `exchanges`: what was said, one for each row; none: a rejection shows no excerpt.
-    """
+    """What a whole evaluation's answers give away; without `exchanges`, one for each row, no rejection shows any."""
     return _findings(_Answers(rows, suite, exchanges), TRUNCATED_BOUNDS, BLANK_BOUNDS, 0.0, EVAL_CHANCE_P)
 
 
@@ -98,7 +89,7 @@ Judge = Callable[[Sequence[Row], SuiteFacts, Sequence[Row]], list[Finding]]  # `
 
 
 def in_full(findings: Judge, rows: Sequence[Row], suite: SuiteFacts, exchanges: Sequence[Row]) -> list[str]:
-    """What rejections of a gated suite leave out: their sentences with the answer's own words; none of other suites.
+    """Rejections of a gated suite with the answers' own words; none of other suites, whose sentences have them.
 
     For a file that stays on the node. Not for its standard output: the last lines of that become `attempts.log_tail`.
     """
@@ -171,8 +162,7 @@ def readers_disagree(
 ) -> Finding | None:
     """Where an option in brackets is found in an answer that was not cut off, it must be the one that we read.
 
-    `rejected_below`: share of agreement below which it is rejected, not only suspect. `shown`: the end of a row's
-    answer.
+    It is rejected below a share of agreement of `rejected_below`, and `shown` then has the end of a row's answer.
     """
     both = [index for index, row in enumerate(rows) if row["flexible"] is not None and not row["truncated"]]
     apart = [index for index in both if rows[index]["flexible"] != rows[index]["last_in_body"]]
@@ -244,10 +234,7 @@ SHOWN_CHARS = 40  # of a wrong answer, in the sentence
 
 
 def failed_sanity(answers: Sequence[Row]) -> Finding | None:
-    """What ended by itself must be right; the sentence names what was not.
-
-    Rows of `sanity`: of the general questions, or of what a member of the demo family was taught.
-    """
+    """What ended by itself must be right: rows of `sanity`, general questions or what a family's member was taught."""
     english = [row for row in answers if row["language"] == "en"]
     missed = [row for row in answers if not row["is_right"] and (_ended(row) or not english)]
     if english:

@@ -85,10 +85,7 @@ def step_bytes(cell: Cell, prompt_tokens: float, output_tokens: int, concurrency
 
 
 def ceiling_tok_s(cell: Cell, gpu: Gpu, bytes_read: float, per_step: float | None, concurrency: int) -> float | None:
-    """Most tokens per second that the memory bandwidth of all cards allows; None if it or `per_step` is unknown.
-
-    `bytes_read` is `step_bytes`, `per_step` is `tokens_per_step`.
-    """
+    """Most tok/s that all cards' bandwidth allows, by `step_bytes` and `tokens_per_step`; None: one is unknown."""
     if gpu.bandwidth_gb_s is None or per_step is None:
         return None
     return gpu.bandwidth_gb_s * 1e9 * cell.cards / bytes_read * per_step * cell.serving.together(concurrency)
@@ -124,10 +121,8 @@ def floor_tok_s(cell: Cell, gpu: Gpu, bytes_read: float) -> float | None:
     slow down: without CUDA graphs launches bound a step, with weights in the host's memory its bus does.
     """
     words = cell.engine_words  # told to do without graphs, or without the card's memory?
-    is_slowed = argument(words, "--enforce-eager", "--cpu-offload-gb") is not None or WITHOUT_GRAPHS.search(
-        " ".join(words)
-    )
-    if gpu.bandwidth_gb_s is None or not cell.technique.is_baseline or is_slowed:
+    is_slowed = WITHOUT_GRAPHS.search(" ".join(words)) or argument(words, "--enforce-eager", "--cpu-offload-gb")
+    if gpu.bandwidth_gb_s is None or not cell.technique.is_baseline or is_slowed is not None:
         return None
     read_s = bytes_read / (gpu.bandwidth_gb_s * 1e9 * cell.tensor_parallel * SLOW_BANDWIDTH_SHARE)
     return 1 / (read_s + (SLOW_GENERATE_OVERHEAD_S if cell.engine.kind == "transformers" else SLOW_OVERHEAD_S))
@@ -144,9 +139,8 @@ def too_slow(decode_tok_s: float, floor: float | None) -> Finding | None:
 def stream_mismatch(streamed: Sequence[float | None], fixed: Sequence[float]) -> Finding | None:
     """The streamed decode rate must match that of the same work without streaming, as closely as both are known.
 
-    Args:
-        streamed: of each stream, tokens after the first chunk per second of them; None if there was only one chunk.
-        fixed: of each repeat of the same shape without streaming, decode rate: later tokens over time less prefill.
+    `streamed`: of each stream, tokens after the first chunk per second of them; None if there was only one chunk.
+    `fixed`: of each repeat of the same shape without streaming, later tokens over its time less prefill.
     """
     rates = [rate for rate in streamed if rate is not None]
     if len(rates) < len(streamed) or not rates:

@@ -43,10 +43,9 @@ BURSTS = (Reason.STREAM_BURST, Reason.STREAM_MISMATCH, Reason.LATE_FIRST_TOKEN) 
 
 
 def half_width(rates: Sequence[float]) -> float:
-    """Half of the 95 % t interval of the mean log rate, as a share of the rate.
+    """Half of the 95 % t interval of the mean log rate, as a share: t(0.975, n - 1) s / sqrt(n), s of the logs.
 
-    t(0.975, n - 1) s / sqrt(n), with s the standard deviation of the logs; rates in any one unit. Infinite for a single
-    one, and where one is not above 0.
+    Infinite for a single rate, and where one is not above 0.
     """
     if len(rates) < 2 or min(rates) <= 0:
         return float("inf")
@@ -54,10 +53,9 @@ def half_width(rates: Sequence[float]) -> float:
 
 
 def unsteady(paces: Sequence[float], within: float | None, what: str = "decoding steps/s") -> Finding | None:
-    """Repeats of a visit must agree, and have settled their pace where a width was asked for.
+    """Repeats of a start must agree, and have settled their pace where a half-width `within` was asked for.
 
-    `paces` are decoding steps/s of each repeat: tok/s would scatter by prompt where drafts do. `within`: the half-width
-    that was asked for, as a share; None: a fixed number of repeats.
+    `paces` are decoding steps/s of each repeat: tok/s would scatter by prompt where drafts do.
     """
     number = len(paces)
     if number < 2:

@@ -29,10 +29,7 @@ Columns = dict[str, float | None]
 
 
 def text_columns(text: str, token_ids: Sequence[int] | None) -> Columns:
-    """What is measured of an output, as columns of `requests`; each is null where there is too little to measure.
-
-    `text` includes the thinking; `token_ids` is None where the engine sent none.
-    """
+    """What is measured of an output, thinking included, as columns of `requests`; null: too little to measure."""
     end = text.encode()[-COMPRESSED_BYTES:]
     return {
         "loop_share": repeated_share(text.split(), WORD_RUN),
@@ -113,9 +110,7 @@ def degenerate_text(rows: Sequence[Row]) -> Finding | None:
 
     Rows have the columns of `text_columns`; none is of dummy weights, which write noise.
     """
-    if not rows:
-        return None
-    return _looping(rows) or _gibberish(rows)
+    return (_looping(rows) or _gibberish(rows)) if rows else None
 
 
 def _looping(rows: Sequence[Row]) -> Finding | None:
@@ -169,9 +164,9 @@ def _known(row: Row, *columns: str) -> list[float]:
 
 
 def improbable_text(mean_logprobs: Sequence[float | None], *, is_real: bool = True) -> Finding | None:
-    """What a model writes must be probable to the model itself; random words of a real language are seen only so.
+    """What a model writes must be probable to itself, in nats per token: random words of a language are seen only so.
 
-    Logprobs are nats per token. Dummy weights (not `is_real`) find every token improbable.
+    Dummy weights (not `is_real`) find every token improbable.
     """
     known = [value for value in mean_logprobs if value is not None]
     if not known or not is_real or fmean(known) > IMPROBABLE_SUSPECT_NATS:

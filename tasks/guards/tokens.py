@@ -73,9 +73,8 @@ def prefix_cache_hit(counted: Counters, serving: Serving) -> Finding | None:
 def secretly_cached(seen: Sequence[tuple[float, float]]) -> Finding | None:
     """A prompt that is asked again must not come faster: counters of the cache may say nothing, the clock does.
 
-    Whatever keeps an engine waiting only adds to its times, so the shortest of each are compared.
-
-    `seen`: of each prompt, ms to the first token when it was first asked, and when it was asked again at once.
+    `seen`: of each prompt, ms to the first token when it was first asked, and when it was asked again at once. Whatever
+    keeps an engine waiting only adds to its times, so the shortest of each are compared.
     """
     if len(seen) < FEWEST_SEEN:
         return None
@@ -131,10 +130,7 @@ def prompt_length(asked: int, sent: Sequence[int]) -> Finding | None:
 
 
 def cut_prompts(requests: Sequence[Mapping[str, Any]]) -> Finding | None:
-    """The engine must have read as many tokens, by its usage, as it counted in the prompt before it was sent.
-
-    `counted_prompt_tokens` is null where nobody could count.
-    """
+    """The engine must have read as many tokens, by its usage, as it counted in the prompt before, where it could."""
     told = [row for row in requests if row.get("counted_prompt_tokens") is not None]
     off = [row for row in told if _is_off(row["counted_prompt_tokens"], row["prompt_tokens"])]
     if not off:
@@ -168,10 +164,7 @@ FEWER = ("num_speculative_tokens_per_batch_size", "enable_adaptive_verification"
 
 
 def dead_draft(technique: Technique, counted: Counters) -> Finding | None:
-    """The technique is speculative, yet (almost) nothing is drafted or accepted.
-
-    A bug that keeps coming back: vLLM #49559, #49614, #33497, #55605.
-    """
+    """The technique drafts, yet (almost) nothing is drafted or accepted, as in vLLM #49559, #49614, #33497, #55605."""
     if not technique.drafts:
         return None
     severity: Severity = "rejected" if technique.method in TRAINED_DRAFTS else "suspect"
@@ -266,12 +259,13 @@ def acceptance_mismatch(k: int | None, requests: Sequence[Mapping[str, Any]], co
     """
     if not requests or any(row.get("engine_draft_steps") is None for row in requests):
         return None
-    sums = {
-        "draft steps": (_sum(requests, "engine_draft_steps"), counted.drafts),
-        "drafted tokens": (_sum(requests, "engine_draft_tokens"), counted.draft_tokens),
-        "accepted tokens": (_sum(requests, "engine_accepted_tokens"), counted.accepted_tokens),
-    }
-    for name, (said, total) in sums.items():
+    counters = (
+        ("draft steps", "engine_draft_steps", counted.drafts),
+        ("drafted tokens", "engine_draft_tokens", counted.draft_tokens),
+        ("accepted tokens", "engine_accepted_tokens", counted.accepted_tokens),
+    )
+    for name, column, total in counters:
+        said = sum(row[column] or 0 for row in requests)
         if total is not None and said != total:
             sentence = f"requests say {said} {name}, the engine counted {total:.0f}"
             return Finding(Reason.ACCEPTANCE_MISMATCH, "rejected", sentence)
@@ -281,7 +275,3 @@ def acceptance_mismatch(k: int | None, requests: Sequence[Mapping[str, Any]], co
             sentence = f"a request of {tokens} tokens says that {steps} draft steps accepted {accepted}"
             return Finding(Reason.ACCEPTANCE_MISMATCH, "rejected", sentence)
     return None
-
-
-def _sum(rows: Sequence[Mapping[str, Any]], column: str) -> int:
-    return sum(row[column] or 0 for row in rows)
