@@ -28,7 +28,6 @@ from importlib import import_module
 from itertools import pairwise, zip_longest
 from math import fsum
 from statistics import median
-from types import TracebackType
 from typing import Any, NamedTuple
 
 NAMES = {
@@ -78,15 +77,12 @@ class Counters(NamedTuple):
 
     def columns(self) -> dict[str, int | list[int] | None]:
         """As `ENGINE_COLUMNS` of the warehouse names them."""
+        told = {f"engine_{field}": getattr(self, field) for field in NAMES if field != "requests_finished"}
         positions = self.accepted_by_position
-        columns: dict[str, int | list[int] | None] = {
-            "engine_accepted_by_position": None if positions is None else [int(value) for value in positions]
+        return {
+            "engine_accepted_by_position": None if positions is None else [*map(int, positions)],
+            **{column: None if value is None else int(value) for column, value in told.items()},
         }
-        for field in NAMES:
-            if field != "requests_finished":
-                value = getattr(self, field)
-                columns[f"engine_{field}"] = None if value is None else int(value)
-        return columns
 
 
 def parse(text: str) -> Counters:
@@ -132,11 +128,7 @@ class Cards:
     """The cards of one engine. `look` may be called from any thread."""
 
     def __init__(self, nvml: Any, uuids: Sequence[str]) -> None:
-        """Find the cards.
-
-        Raises:
-            nvml.NVMLError: one of them isn't there.
-        """
+        """Find the cards. Raises nvml.NVMLError: one of them isn't there."""
         self._nvml = nvml
         self._handles = [nvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
 
@@ -209,10 +201,7 @@ over the window, and needs only the first and the last."""
 
 
 class Sampler:
-    """Looks when it is entered, every `INTERVAL_S`, and when it is left; `looks` are known afterwards.
-
-    Each look is a reading per card. Without cards there is none.
-    """
+    """Looks at each card when it is entered, every `INTERVAL_S`, and when it is left; `looks` are known afterwards."""
 
     def __init__(self, cards: Cards | None) -> None:
         self.looks: list[list[Reading]] = []
@@ -230,9 +219,7 @@ class Sampler:
                 raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._stopping.set()
         if self._looking is not None:
             await self._looking

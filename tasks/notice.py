@@ -49,11 +49,7 @@ class Metadata:
         self._token = ""
 
     def look(self) -> Notice | None:
-        """The cloud's notice, if there is one now.
-
-        Raises:
-            Unanswered: there is no such service, or it failed.
-        """
+        """The cloud's notice, if there is one now. Raises Unanswered: there is no such service, or it failed."""
         reasons = []
         for cloud in self._clouds:
             try:
@@ -67,9 +63,8 @@ class Metadata:
 
     def _ec2(self) -> Notice | None:
         if not self._token:
-            self._token = self._asked(
-                "PUT", "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}
-            ).found()
+            life = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}
+            self._token = self._asked("PUT", "/latest/api/token", life).found()
         token = {"X-aws-ec2-metadata-token": self._token}
         action = self._asked("GET", "/latest/meta-data/spot/instance-action", token)
         if action.status == HTTPStatus.UNAUTHORIZED:
@@ -114,8 +109,7 @@ class _Answer(NamedTuple):
 async def heed(url: str, every_s: float, on_notice: Callable[[str], None], tell: Callable[[str], None]) -> None:
     """Ask every `every_s` seconds, off the event loop, until there is a notice; then call `on_notice` with its text.
 
-    Two things are reported once each: that nobody answers (it is asked again all the same), and that the cloud
-    recommends to leave.
+    Reported once each: that nobody answers, which is asked again all the same, and that the cloud recommends to leave.
     """
     metadata, told = Metadata(url), set[str]()
 

@@ -36,7 +36,7 @@ def outbox_folder(workdir: Path, store: Store) -> Path:
 def send_left(store: Store, folder: Path) -> None:
     """Send what an earlier runner of the cell left on this disk, commits last: none names what is not there.
 
-    It does no harm where somebody else has measured the cell since: their commits stand.
+    Where somebody else has measured the cell since, their commits stand.
     """
     left = LocalStore(folder)
     for key in sorted(left.list(""), key=lambda key: (key.endswith(COMMIT), key)):
@@ -47,11 +47,7 @@ def send_left(store: Store, folder: Path) -> None:
 
 
 def bound_mb() -> float:
-    """How much may wait, 10^6 bytes.
-
-    Raises:
-        SpecsweepError: what the variable says is no amount.
-    """
+    """How much may wait, 10^6 bytes. Raises SpecsweepError: what the variable says is no amount."""
     said = os.environ.get(BOUND_VARIABLE, "")
     try:
         most_mb = float(said or BOUND_MB)
@@ -122,9 +118,7 @@ class Outbox:
     def put_new(self, key: str, data: bytes) -> bool:
         """Create `key` only if absent (see `Store.put_new`); True, too, where only sending it will tell.
 
-        Raises:
-            CellLost: the cell is somebody else's by now.
-            StoreError: the store refuses what is sent, or this disk is full.
+        Raises CellLost: it is somebody else's by now. StoreError: the store refuses it, or this disk is full.
         """
         letter = _Letter(key, data)
         with self._guard:
@@ -158,9 +152,7 @@ class Outbox:
     def flush(self) -> None:
         """Return when everything is stored; the store is waited for as long as its patience says.
 
-        Raises:
-            CellLost: the cell is somebody else's by now.
-            StoreError: it could not be stored, and what is left stays on this disk.
+        Raises CellLost: it is somebody else's by now. StoreError: what could not be stored stays on this disk.
         """
         with self._guard:
             self._await()

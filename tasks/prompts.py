@@ -39,14 +39,10 @@ class Cut(NamedTuple):
 async def cut(
     nothing: Cut, units: int, most_tokens: int, tokens_of: Callable[[int], Awaitable[int]], tokens_per_unit: float
 ) -> Cut:
-    """The most units with at most so many tokens, to `SLACK` or to a unit; `nothing` where even that is too long.
+    """The most of so many units with at most so many tokens of the whole prompt, to `SLACK` or to a unit.
 
-    Args:
-        nothing: the prompt with none of the units.
-        units: how many there are.
-        most_tokens: tokens of the whole prompt that must not be exceeded.
-        tokens_of: counts the prompt with so many units.
-        tokens_per_unit: the first guess.
+    `nothing`: the prompt with none of them, which is returned where it is too long already. `tokens_of` counts the
+    prompt with so many units; `tokens_per_unit`: the first guess.
     """
     low, high, per_unit = nothing, Cut(units + 1, 0), tokens_per_unit
     for _ in range(MOST_COUNTS):
@@ -93,11 +89,7 @@ def prose_to_json(paragraphs: Sequence[str]) -> bytes:
 
 
 def prose_from_json(data: bytes) -> tuple[str, ...]:
-    """Paragraphs of a run's copy.
-
-    Raises:
-        ProseUnreadable: it is no list of strings, or an empty one.
-    """
+    """Paragraphs of a run's copy. Raises ProseUnreadable: it is no list of strings, or an empty one."""
     try:
         said = json.loads(data)
     except ValueError as error:
@@ -147,10 +139,7 @@ class Essay(NamedTuple):
 
 
 def essay_of(paragraphs: Sequence[str], seed: int, context_tokens: int, output_tokens: int) -> Essay:
-    """The message of a seed.
-
-    At most `context_tokens` words are wanted of it: a word has a token at least.
-    """
+    """The message of a seed; at most `context_tokens` words are wanted of it, since a word has a token at least."""
     paragraphs = _without_digits(tuple(paragraphs))
     first, second, third = random.Random(f"heading {seed}").sample(_heading_words(paragraphs), 3)
     return Essay(
@@ -214,10 +203,9 @@ async def build_prompt(
     prose: Callable[[], Awaitable[Sequence[str]]],
     count_tokens: Callable[[Prompt], Awaitable[int]],
 ) -> Prompt:
-    """The prompt of one request, from the run's prose and with its tokens counted by the engine.
+    """The prompt of one request, from the run's prose and with its tokens counted by the engine, template included.
 
-    `context_tokens` includes the chat template. Prose stays at most 0.1 % below, and is longer only where its request
-    alone is.
+    Prose stays at most 0.1 % below `context_tokens`, and is longer only where its request alone is.
     """
     if kind != PROSE:
         return MADE_OF_WORDS[kind](seed, context_tokens, output_tokens)

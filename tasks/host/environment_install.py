@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from configs.secrets import without_secrets
@@ -106,10 +107,10 @@ class Installer:
         self.started = time.monotonic()
         self._environ = {k: v for k, v in without_secrets(os.environ).items() if not _UNWANTED.match(k)}
         self._environ |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "UV_NO_PROGRESS": "1"}
+        self._environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
         self._environ["PATH"] = f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         if spec.engine:
             self._environ["VLLM_CACHE_ROOT"] = str(engine_cache(spec.engine, name, None, None))
-        self._environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
     def build(self) -> str:
         """Make the environment and return the installer that succeeded; raise InstallError with the cause."""
@@ -134,10 +135,7 @@ class Installer:
         return how
 
     def add(self, requirements: Path) -> str | None:
-        """Build an optional add-on into the environment; returns None, or the reason why that failed.
-
-        The last requirement of the file is the add-on, those before it are its build tools.
-        """
+        """Build a file's last requirement, with those before it as tools; returns None, or why that failed."""
         if shutil.which("g++") is None:
             return "g++ is not installed, and it is built from source"
         *tools, addon = pins_in(requirements)
@@ -217,7 +215,7 @@ class Installer:
             (info / "METADATA").write_text(text, encoding="utf-8")
 
     def compile(self) -> None:
-        """Byte-compile on up to `MAX_COMPILERS` cores; files that are not valid Python are left alone, as by pip.
+        """Byte-compile; files that are no valid Python are left alone, as by pip.
 
         One environment after the other: a package that another has, too, is compiled once.
         """
@@ -253,17 +251,9 @@ class Installer:
             out.flush()
             begin = out.tell()
             wrap = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT]
-            running = [
-                subprocess.Popen(
-                    [*wrap, *map(str, command)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    env=self._settings | self._environ if uv else self._environ,
-                    cwd=self.log.parent if uv else None,
-                )
-                for command in commands
-            ]
+            env, cwd = (self._settings | self._environ, self.log.parent) if uv else (self._environ, None)
+            start = partial(subprocess.Popen[bytes], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+            running = [start([*wrap, *map(str, command)], env=env, cwd=cwd) for command in commands]
         try:
             while any(p.poll() is None for p in running):
                 self.tell(f"{self.name}: {time.monotonic() - self.started:.0f} s, {self._phase(title, begin)}")

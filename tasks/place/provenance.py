@@ -28,16 +28,13 @@ from tasks.prompts import Prompt
 LOAD_TOKENS = 256  # of the generation under which clocks are read: .3 s on the fastest card, a driver answers in .05 s
 
 
-async def _machine_columns(
-    served: Cell, env: Mapping[str, str], client: Client, engine_version: str | None
-) -> dict[str, Any]:
-    """The columns of `provenance` that say which machine the engine runs on.
+async def _machine_columns(served: Cell, env: Mapping[str, str], client: Client, said: str | None) -> dict[str, Any]:
+    """The columns of `provenance` that say which machine the engine runs on; it `said` its version.
 
-    Figures of two machines never become one; an upgraded driver or engine makes another machine.
-
-    Where there is a card, the engine is asked for one short generation, and its clock is read meanwhile.
+    Figures of two machines never become one; an upgraded driver or engine makes another machine. Where there is a card,
+    the engine is asked for one short generation, and its clock is read meanwhile.
     """
-    version = None if engine_version is None else f"{served.engine.kind} {engine_version}"
+    version = None if said is None else f"{served.engine.kind} {said}"
     found = None if served.engine.on_cpu else await asyncio.to_thread(gpu.cards)
     if not found:
         name = cpu_name()
@@ -173,9 +170,8 @@ def unlike_its_label(cell: Cell, commit: str | None, env: Mapping[str, str]) -> 
     """Why a served checkpoint isn't in its cell's precision; None: it is, or nobody can tell.
 
     A precision below 16 bits that is not made while loading (awq, gptq, nvfp4 ...) is the checkpoint's own. From a
-    checkpoint in 16 bits an engine serves 16 bits without a word.
-
-    `commit` is of its model on the hub, as far as it is known; `env` is the engine's, which has read it by now.
+    checkpoint in 16 bits an engine serves 16 bits without a word. `commit` is of its model on the hub, as far as it is
+    known; `env` is the engine's, which has read it by now.
     """
     precision, model = cell.precision, cell.model
     made_while_loading = precision.quantization is not None or precision.dtype is not None

@@ -27,10 +27,7 @@ TWIN_REVISION: Final = "twin-1"  # raised when the prompts change
 
 
 def twin_prompts(max_tokens: int) -> Iterator[tuple[str, Prompt]]:
-    """Category and prompt, all of them, the categories in turn.
-
-    A list is as long as the cap, at most as the family can count.
-    """
+    """Category and prompt, the categories in turn. A list is as long as the cap, at most as the family can count."""
     categories = sorted({*LIST_TOKENS, *QUESTION_KINDS})
     for number in range(SUITE_SIZES[TWIN].per_category):
         for category in categories:
@@ -73,12 +70,9 @@ class PromptSuite(NamedTuple):
 
 
 def prompt_suite(spec: LoadStep, cache: Path, tell: Callable[[str], None]) -> PromptSuite:
-    """The prompts of a step.
+    """The prompts of a step; fetched records are kept in `cache`, `tell` gets a line about what takes long.
 
-    Fetched records are kept in `cache`; `tell` gets a line about what takes long or is left out.
-
-    Raises:
-        DatasetUnavailable: one line that says what is missing or wrong, and what would be accepted.
+    Raises DatasetUnavailable: one line that says what is missing or wrong, and what would be accepted.
     """
     if spec.dataset == TWIN:
         return _suite(spec, twin_prompts(spec.max_tokens), TWIN_REVISION, {})
@@ -119,13 +113,8 @@ def _suite(spec: LoadStep, asked: Iterable[tuple[str, Prompt]], revision: str, m
         by_category.setdefault(category, {}).setdefault(name, SuitePrompt(name, category, prompt))
     _refuse_missing(spec, {category: len(found) for category, found in by_category.items()}, missing)
     chosen = [[*by_category[category].values()][: spec.requests_per_category] for category in sorted(by_category)]
-    in_turn = [
-        each._replace(repeat=number % REPEATS)
-        for number, row in enumerate(zip_longest(*chosen))
-        for each in row
-        if each is not None
-    ]
-    return PromptSuite(tuple(in_turn), revision)
+    in_turn = ((number % REPEATS, each) for number, row in enumerate(zip_longest(*chosen)) for each in row if each)
+    return PromptSuite(tuple(each._replace(repeat=repeat) for repeat, each in in_turn), revision)
 
 
 def _refuse_missing(spec: LoadStep, there: dict[str, int], missing: dict[str, int]) -> None:
