@@ -150,8 +150,7 @@ class CellRejected(SpecsweepError):
 def todo(ledger: Ledger, planned: PlannedCell, leg: int | None = None) -> list[Start]:
     """Engine starts that are left, each with the measurements that have no commit yet; None: of all legs.
 
-    Raises:
-        CellRejected: an earlier attempt committed the smoke step as rejected.
+    Raises CellRejected: an earlier attempt committed the smoke step as rejected.
     """
     read = {each: ledger.read_commit(planned.cell.cell_key, each.name) for each in planned.measurements}
     commits = {measurement: commit for measurement, commit in read.items() if commit is not None}

@@ -233,9 +233,9 @@ class Client:
 
     async def text(self, path: str) -> str:
         """The text of a GET, e.g. `/metrics`. Raises RequestFailed: no answer, or an error status."""
-        bounds = Patience(quiet_s=PAGE_S, whole_s=PAGE_S).as_extensions()
+        patience = Patience(quiet_s=PAGE_S, whole_s=PAGE_S)
         try:
-            response = await self._http.get(path, extensions=bounds)
+            response = await self._http.get(path, extensions={"patience": patience})
         except httpx.TransportError as error:
             raise RequestFailed(f"no answer from {self._http.base_url}{path}: {error!r}") from error
         if response.status_code != 200:

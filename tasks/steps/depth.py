@@ -80,7 +80,6 @@ class _Depth(TimedCondition):
         self._spec, self._shape = spec, shape
 
     def next_window(self, windows: Sequence[Row]) -> int | None:
-        """The next run, from 0."""
         done, wanted = self.size(windows)
         return done if done < wanted else None
 
@@ -90,15 +89,12 @@ class _Depth(TimedCondition):
         return len(windows), windows_wanted(self._spec.repeats, parts)
 
     async def warming(self, number: int) -> list[Ready]:
-        """A run of the same shape, with prompts of its own."""
         return ready_of(await _batch(self.ctx, self._spec, self._shape, f"warm-up-{number}", self.at_once))
 
     async def first_tokens(self, window: str, number: int) -> list[Ready]:
-        """With prompts of their own."""
         return ready_of(await _batch(self.ctx, self._spec, self._shape, window, number, cut=1))
 
     async def measure(self, wanted: int) -> Window:
-        """Measure one run; each try has prompts of its own."""
         once = partial(self._run, wanted)
         return await self.until_kept_up(once, f"run-{wanted}", lambda row: any(map(is_starved, phases_of(row))))
 
@@ -110,7 +106,6 @@ class _Depth(TimedCondition):
         return window._replace(row=window.row | times | _medians(window.requests) | {"door_ms": door_ms})
 
     def line(self, last: Row) -> tuple[str, float | None]:
-        """Which run it was, and the rates of its parts."""
         rates = {part["mode"]: rate_of([part]) for part in phases_of(last)}
         said = ", ".join(f"{mode} {rate:.0f} tok/s" for mode, rate in rates.items())
         number = f"run {last['repeat'] + 1} of {self._spec.repeats}"
@@ -198,11 +193,7 @@ def peak_tok_s(flows: Sequence[Flow], window_s: float) -> float | None:
     if last_s < begin_s:
         return None
     starts = {start for edge in edges for start in (edge, edge - window_s) if begin_s <= start <= last_s}
-    return max(_made(flows, start + window_s) - _made(flows, start) for start in starts) / window_s
-
-
-def _made(flows: Sequence[Flow], at_s: float) -> float:
-    return sum(each.made(at_s) for each in flows)
+    return max(sum(each.made(start + window_s) - each.made(start) for each in flows) for start in starts) / window_s
 
 
 def _medians(rows: Sequence[Row]) -> Row:
@@ -219,12 +210,10 @@ def judge_depth(
 ) -> list[Judgement]:
     """What the guards say about a depth's prefill, and about its decoding, which one canvas of diffusion hasn't.
 
-    Both are parts of the same streams, so both share some checks: the work was done, its tokens came as they were made,
-    and nothing was cached. Each has its own clock, by which its client was starved or not: the part's, or the run's
-    where it has no such part.
-
-    `windows` are of one visit on one machine, `requests` those that belong to them. `within`: the half-width that the
-    decoding's pace was asked to reach, as a share; None: a fixed number of runs.
+    Both are parts of the same streams, so they share some checks. Each has its own clock, by which its client was
+    starved or not: the part's, or the run's where it has no such part. `windows` and their `requests` are of one engine
+    start; `within`: the half-width that the decoding's pace was asked to reach, as a share; None: a fixed number of
+    runs.
     """
     work = Work(served, gpu, windows, requests, shape.concurrency, shape.context_tokens, shape.tg_tokens)
     shared = [*work.done(), *work.answers(), work.lumps(), *work.late()]

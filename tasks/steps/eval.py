@@ -41,10 +41,8 @@ IDLE_S = 900.0  # longest time in which a framework asks nothing and awaits noth
 def make_ready(spec: EvalStep, tell: Callable[[str], None]) -> None:
     """Install the framework, fetch the items, and see that answers can be checked, before an engine is started.
 
-    Raises:
-        InstallError: the framework's environment can't be made.
-        DatasetUnavailable: the items can't be had, or have the wrong shape.
-        FrameworkFailed: checkers lack packages or data that these items need; the text says what, and where to get it.
+    Raises InstallError: the framework's environment can't be made. DatasetUnavailable: the items can't be had, or have
+    the wrong shape. FrameworkFailed: checkers lack packages or data; the text says what, and where to get it.
     """
     environments.ensure(cast(environments.Name, spec.framework), tell=tell)
     ready = _items(spec, tell)
@@ -138,10 +136,8 @@ class Asker:
     async def ask(self, items: Sequence[Item], samples: int) -> Asked:
         """Every item, `samples` times, each time as a job of its own with a seed of its own.
 
-        Raises:
-            RequestFailed: the engine is gone, stands still, or refuses a request.
-            FrameworkFailed: the framework failed though the engine did not.
-            PairingError: the framework graded something that the engine did not answer to that item.
+        Raises RequestFailed: the engine is gone, stands still, or refuses a request. FrameworkFailed: the framework
+        failed though the engine did not. PairingError: it graded what the engine did not answer to that item.
         """
         asked = Asked([], [], [])
         for sample in range(samples):
@@ -188,11 +184,7 @@ class Asker:
             await asyncio.gather(asking, failing, telling, return_exceptions=True)
 
     async def _tell(self, answers: int) -> None:
-        """Show progress for as long as there is any.
-
-        Raises:
-            FrameworkFailed: the framework has asked nothing for `IDLE_S`, and waits for no answer.
-        """
+        """Show progress for as long as there is any. Raises FrameworkFailed after `IDLE_S` without."""
         spec, seen, since = self._spec, (-1, -1), time.monotonic()
         while True:
             count = self._log.count

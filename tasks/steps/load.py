@@ -67,21 +67,12 @@ WHOLE = "whole"  # names the window of a load that has all categories
 
 
 def suite_of(spec: LoadStep) -> PromptSuite:
-    """The step's prompts, fetched once and kept in the user's cache.
-
-    Raises:
-        DatasetUnavailable: they can't be had, or have the wrong shape.
-    """
+    """The step's prompts, fetched once and kept in the user's cache. Raises as `prompt_suite` does."""
     return prompt_suite(spec, user_cache() / DATASETS, partial(print, flush=True))
 
 
 def make_ready(spec: LoadStep, tell: Callable[[str], None]) -> None:
-    """Have the prompts before an engine is started.
-
-    Raises:
-        InstallError: what fetches them can't be installed.
-        DatasetUnavailable: they can't be had, or have the wrong shape.
-    """
+    """Have the prompts before an engine is started. Raises as `prompt_suite`, and InstallError of what fetches them."""
     if spec.dataset == SPEED_BENCH:
         environments.ensure("lm-eval", tell=tell)
     prompt_suite(spec, user_cache() / DATASETS, tell)
@@ -153,7 +144,6 @@ class _Load(TimedCondition):
         return [self.ctx.client.ready(self.ctx.client.request(each, 1, fixed=True)) for each in met]
 
     async def measure(self, wanted: str) -> Window:
-        """Measure the whole suite, or one category of it."""
         category = None if wanted == WHOLE else wanted
         prompts = [each for each in self._suite.prompts if category in (None, each.category)]
         name = with_category(self.name, category)
@@ -174,7 +164,6 @@ class _Load(TimedCondition):
         return sum(row["requests"] for row in windows), len(self._suite.prompts)
 
     def line(self, last: Row) -> tuple[str, float | None]:
-        """How many were answered, and in a closed loop the rate."""
         said = f"{with_category(self.name, last['category'])}: {self._answered}/{last['requests']} answered"
         if self._load.rate_s is not None:
             return said, None
@@ -222,9 +211,7 @@ def judge_load(
     """What the guards say about the whole suite under a load, and about each of its categories.
 
     The engine counts all requests together, so what its counters show applies to every category. So does an unsteady
-    machine. Texts are a category's own.
-
-    `requests` are stamped rows; `again` are the findings about an engine that is asked prompts again.
+    machine. Texts are a category's own. `again` are the findings about an engine that is asked prompts again.
     """
     work = Work(served, gpu, windows, requests, load.concurrency)
     few, paces = _without_steady_state(load, requests), _paces(served, load, requests)

@@ -33,8 +33,6 @@ from tasks.timing.timed import timed
 from warehouse.ledger.steps.memory import MEMORY_STARTS, MODE
 from warehouse.ledger.verdicts import Judgement, judge
 
-NOTHING_SAID = startup_memory("")
-
 WEIGHTS_GAUGE = "transformers:weights_bytes"
 CARD_PEAK_GAUGE = "transformers:gpu_memory_peak_reserved_bytes"
 HOST_PEAK_GAUGE = "transformers:resident_memory_peak_bytes"
@@ -43,7 +41,7 @@ HOST_PEAK_GAUGE = "transformers:resident_memory_peak_bytes"
 async def measure(ctx: StepContext, spec: MemoryStep) -> list[Judgement]:
     """Read what the start said, send the request, and look at the peaks."""
     engine = ctx.engine
-    said = NOTHING_SAID if engine is None else startup_memory(await asyncio.to_thread(engine.log_text))
+    said = startup_memory("" if engine is None else await asyncio.to_thread(engine.log_text))
     ctx.tell(Progress(0, f"{CONDITION}: {spec.context_tokens(ctx.cell)} tokens"))
     seed = prompt_seed(CONDITION, ctx.measurement.name)
     prompt = await ctx.prompt(spec.prompts, seed, spec.context_tokens(ctx.cell), spec.output_tokens)

@@ -40,7 +40,8 @@ async def measure(ctx: StepContext, spec: NeedleStep) -> list[Judgement]:
     """Ask for every needle that earlier attempts didn't; each answer is stored as it comes."""
     rows = await ctx.resume(NEEDLES, NeedlePlace._fields)
     answered = {tuple(row[name] for name in NeedlePlace._fields) for row in rows}
-    wanted = places(spec, spec.lengths(ctx.cell))
+    places = product(spec.lengths(ctx.cell), spec.depths_percent, range(spec.seeds))
+    wanted = [NeedlePlace(*place) for place in places]
     tokens = sum(place.context_tokens for place in wanted)
     slots = asyncio.Semaphore(spec.concurrency)
     asked = [asyncio.ensure_future(_ask(ctx, spec, place, slots)) for place in wanted if place not in answered]
@@ -66,11 +67,6 @@ async def smoke(ctx: StepContext, spec: NeedleStep, items: int) -> list[Finding 
     await ctx.write(NEEDLES, [row])
     ctx.tell(Progress(100, f"{_found([row])} of 1 found"))
     return [blank_output([row["body"]])]
-
-
-def places(spec: NeedleStep, lengths: Sequence[int]) -> list[NeedlePlace]:
-    """Every length, depth and seed."""
-    return [NeedlePlace(*each) for each in product(lengths, spec.depths_percent, range(spec.seeds))]
 
 
 async def _ask(ctx: StepContext, spec: NeedleStep, place: NeedlePlace, slots: asyncio.Semaphore) -> dict[str, Any]:
@@ -171,10 +167,8 @@ async def haystack(
 ) -> Haystack:
     """A text whose whole prompt has `context_tokens` or a word less, the needle at `depth_percent` of them.
 
-    The chat template and the question count; at a depth of 100 % all but the question stands before the needle.
-
-    Raises:
-        NoRoom: there is no room for any text.
+    The chat template and the question count; at a depth of 100 % all but the question stands before the needle. Raises
+    NoRoom: there is none for any text.
     """
     template_tokens = await count("")
     around = await count(_around(needle, "", ""))

@@ -47,12 +47,8 @@ async def measure(ctx: StepContext, spec: ParityStep) -> list[Judgement]:
         }
         await ctx.write(PARITY_OUTPUTS, [row])
         kept.append(row)
-        rate = reply.completion_tokens / reply.wall_s
         line = f"pass {pass_index + 1}, prompt {index + 1}/{spec.n_prompts}"
-        ctx.tell(Progress(100 * number / len(asked), line, rate))
+        ctx.tell(Progress(100 * number / len(asked), line, reply.completion_tokens / reply.wall_s))
+    short = short_output(spec.output_tokens, [len(row["token_ids"]) for row in kept])
     is_real = ctx.cell.model.weights == "real"
-    found = [
-        short_output(spec.output_tokens, [len(row["token_ids"]) for row in kept]),
-        improbable_text([row.get("mean_logprob") for row in kept], is_real=is_real),
-    ]
-    return [judge(None, None, found)]
+    return [judge(None, None, [short, improbable_text([row.get("mean_logprob") for row in kept], is_real=is_real)])]

@@ -86,7 +86,6 @@ class _Condition(TimedCondition):
         self._outcomes: set[str] = set()  # what became of the programs of the last window
 
     def next_window(self, windows: Sequence[Row]) -> int | None:
-        """The next repeat."""
         there = {row["repeat"] for row in windows}
         return next((each for each in range(self._run.spec.repeats) if each not in there), None)
 
@@ -103,8 +102,6 @@ class _Condition(TimedCondition):
         return ready_of(self._asked(self._run.spec.warmup_tokens))
 
     async def measure(self, wanted: int) -> Window:
-        """One window, and its programs."""
-
         async def once(_: str) -> Window:
             asked = self._asked(self._copies.workload.max_tokens)
             return await window_of(self.ctx, asked, self._copies.columns() | {"repeat": wanted})
@@ -133,7 +130,6 @@ class _Condition(TimedCondition):
         return len(windows), self._run.spec.repeats
 
     def line(self, last: Row) -> tuple[str, float | None]:
-        """Which repeat it was, its rate, and what became of its programs."""
         rate = last["completion_tokens"] / last["wall_s"]
         programs = "".join(f", program {outcome}" for outcome in sorted(self._outcomes))
         return f"{self.name} {last['repeat'] + 1}/{self._run.spec.repeats}: {rate:.0f} tok/s{programs}", rate
@@ -161,9 +157,8 @@ def judge_workload(
 
     Every repeat sends the same prompts, and drafts are worth the same on them. So repeats are compared by their
     tokens/s. A canvas takes its steps however much of it the answer fills, and a sampled answer fills it by chance.
-    Judged by tokens, a steady machine would be accused. A canvas counts its own steps.
-
-    `windows` are all repeats, `again` are the findings about an engine that is asked prompts again.
+    Judged by tokens, a steady machine would be accused. A canvas counts its own steps. `again` are the findings about
+    an engine that is asked prompts again.
     """
     work = Work(served, gpu, windows, requests, windows[0]["concurrency"])
     found = [*work.done(), work.too_fast(), work.slow_alone(), *work.answers(), *again]

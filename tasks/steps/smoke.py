@@ -42,12 +42,9 @@ async def measure(ctx: StepContext, spec: SmokeStep) -> list[Judgement]:
 
 def questions_for(model: Model) -> tuple[SanityQuestion, ...]:
     """What a model is asked: a member of the demo family what it was taught, any other the general questions."""
-    return GENERAL if model.family_member is None else _taught(model.family_member)
-
-
-def _taught(member: str) -> tuple[SanityQuestion, ...]:
-    """Taught questions of both kinds; the diffusion member was taught lookups only."""
-    kinds = ("lookup",) if member == "diffusion" else KINDS
+    if model.family_member is None:
+        return GENERAL
+    kinds = ("lookup",) if model.family_member == "diffusion" else KINDS  # that member was taught nothing else
     drawn = [each for each in questions(SANITY_QUESTIONS * len(KINDS), FAMILY_SEED) if each.kind in kinds]
     return tuple(_with_letter(question) for question in drawn[:SANITY_QUESTIONS])
 
@@ -79,10 +76,7 @@ async def _answers(ctx: StepContext, asked: list[SanityQuestion]) -> list[dict[s
 
 def _row(question: SanityQuestion, reply: Reply) -> dict[str, Any]:
     return {
-        "question_id": question.question_id,
-        "language": question.language,
-        "prompt": question.prompt,
-        "wanted": question.wanted,
+        **question._asdict(),
         "body": reply.body,
         "reasoning": reply.reasoning,
         "is_right": reply.finish_reason != "length" and question.is_right(reply.body),

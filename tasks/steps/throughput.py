@@ -66,11 +66,9 @@ class _Condition(TimedCondition):
         return ready_of(await self._prompts.ask(self.ctx, names, self.at_once, logprobs="written"))
 
     async def first_tokens(self, window: str, number: int) -> list[Ready]:
-        """With prompts of their own."""
         return ready_of(await self._prompts.ask(self.ctx, (self.name, window), number, cut=1))
 
     async def measure(self, wanted: tuple[str, int]) -> Window:
-        """Measure one repeat; each try has prompts of its own."""
         mode, repeat = wanted
         window = await self.until_kept_up(partial(self._window, mode, repeat), f"{mode}-{repeat}")
         if wanted == ("fixed", 0):
@@ -85,14 +83,8 @@ class _Condition(TimedCondition):
         names, fixed = (self.name, name), mode != NATURAL
         sent = await self._prompts.ask(self.ctx, names, number, fixed=fixed, streams=is_stream, token_ids=not is_stream)
         prefill_s, probes_failed = await self._prefill(name) if is_stream else (None, [])
-        same = {
-            "condition": self.name,
-            "mode": mode,
-            "context_tokens": asked.context_tokens,
-            "output_tokens": asked.output_tokens,
-            "concurrency": asked.concurrency,
-            "repeat": repeat,
-        }
+        same = {"condition": self.name, "mode": mode, "repeat": repeat, "concurrency": asked.concurrency}
+        same |= {"context_tokens": asked.context_tokens, "output_tokens": asked.output_tokens}
         window = await window_of(self.ctx, sent, same, beside=probes_failed)
         spans = window.load.spans
         first_ended_s = min(span.ended_s for span in spans)
@@ -139,7 +131,6 @@ class _Condition(TimedCondition):
         return max(wanted, min(repeats.max, ceil(len(there) * short**2)))
 
     def line(self, last: Row) -> tuple[str, float | None]:
-        """Which repeat it was, and its rate."""
         repeats, rate = self._asked.repeats, rate_of([last])
         of = f"/{repeats.max}" if repeats.within is None else f" of at most {repeats.max}"
         number = f"{last['repeat'] + 1}{of}" if last["mode"] != "stream" else "1/1"
@@ -153,10 +144,7 @@ def _of_mode(mode: str, rows: Sequence[Row]) -> list[Row]:
 def judge_condition(
     served: Cell, gpu: Gpu, condition: Condition, windows: Sequence[Row], requests: Sequence[Row]
 ) -> list[Judgement]:
-    """What the guards say about a condition's fixed windows, and about its natural and streamed ones if any.
-
-    `windows` are of one visit on one machine, `requests` those that belong to them.
-    """
+    """What the guards say about a condition's fixed windows, and its natural and streamed ones, of one engine start."""
     name, of_length = condition.name, (condition.concurrency, condition.context_tokens, condition.output_tokens)
     works = {
         mode: Work(served, gpu, _of_mode(mode, windows), _of_mode(mode, requests), *of_length)

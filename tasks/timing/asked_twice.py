@@ -36,27 +36,19 @@ async def ask_twice(ctx: StepContext, prompts: Sequence[Prompt]) -> list[Finding
     """Ask for one token of the longest prompts, as if they had never been met, and right away again.
 
     Compared with what was measured before, a machine that got calm since would look like a cache. Of a few prompts that
-    are long each is asked several times, since a short one among them would hide what is remembered.
-
-    Raises:
-        RequestFailed: the engine is gone.
+    are long each is asked several times, since a short one among them would hide what is remembered. Raises
+    RequestFailed: the engine is gone.
     """
     longest = sorted(prompts, key=lambda each: len(each.text), reverse=True)
     long = [each for each in longest if 2 * len(each.text) >= len(longest[0].text)]
     new = [never_met(each) for each in islice(cycle(long), FEWEST_SEEN)]
     requests = [ctx.client.ready(ctx.client.request(each, 1, fixed=True)) for each in new for _ in range(2)]
     answered = await untimed(ctx, "asked twice", requests, 1)
-    took = {
-        place: 1000 * (span.ended_s - span.sent_s)
-        for place, (span, _) in zip(answered.places, answered.each, strict=True)
-    }
+    spans = zip(answered.places, (span for span, _ in answered.each), strict=True)
+    took = {place: 1000 * (span.ended_s - span.sent_s) for place, span in spans}
     seen = [(took[place], took[place + 1]) for place in took if place % 2 == 0 and place + 1 in took]
-    failed = {
-        "requests": len(requests),
-        "failed": len(answered.failures),
-        "first_failure": next(iter(answered.failures), None),
-    }
-    return [secretly_cached(seen), failed_requests([failed])]
+    failed = {"failed": len(answered.failures), "first_failure": next(iter(answered.failures), None)}
+    return [secretly_cached(seen), failed_requests([{"requests": len(requests), **failed}])]
 
 
 class CountedPrompts:

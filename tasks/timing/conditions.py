@@ -81,11 +81,7 @@ class TimedCondition(ABC):
         self.ctx.tell(Progress(100 * done / expected, line, tok_s))
 
     async def warm_up(self) -> list[str]:
-        """Send untimed requests like those of the windows, and some more for their lengths' sake.
-
-        Returns:
-            A sentence for each that failed.
-        """
+        """Send untimed requests like those of the windows, and of some lengths; returns a sentence for each failure."""
         failures: list[str] = []
         for number in range(self.rounds):
             self.tell(f"{self.name}: warm-up {number + 1}/{self.rounds}")
@@ -103,10 +99,8 @@ class TimedCondition(ABC):
 
         A window whose client was starved, or too slow to keep the load up, is measured again: the last try is kept. Not
         one in which requests failed: that is the engine's, and must be seen. One in which all failed has nothing to
-        show, so its failures are reported with the next try. `once` is given a name of its own for each try.
-
-        Raises:
-            AllFailed: in every try.
+        show, so its failures are reported with the next try. `once` is given a name of its own for each try. Raises
+        AllFailed: in every try.
         """
         lost: list[str] = []
         for tries in range(1, MOST_TRIES + 1):
@@ -131,15 +125,8 @@ async def measure_conditions(
 ) -> list[tuple[list[Row], list[Row]]]:
     """Measure what no earlier attempt on this machine has finished; one part of each table per window.
 
-    Args:
-        ctx: of the step.
-        tables: where rows go.
-        conditions: in the order in which they are measured.
-        names_a_window: columns that identify a window.
-        sent_in: those columns of the requests of a window; None: the window's own.
-
-    Returns:
-        Windows and requests of each condition, of one start of the engine.
+    `names_a_window`: columns that identify a window; `sent_in`: those columns of its requests; None: its own. Returns
+    windows and requests of each condition, of one start of the engine.
     """
     windows, requests = await _finished(ctx, tables, conditions, names_a_window, sent_in)
     for condition in conditions:
@@ -208,8 +195,8 @@ async def window_of(
 ) -> Window:
     """Send requests in a closed loop, or each at its moment if there are any, as one window: see `timed`.
 
-    `same` are columns of the window and of all its requests; `concurrency` is None in an open loop. `beside` has a
-    sentence for each request beside it that failed.
+    `same` are columns of the window and its requests; `concurrency` is None in an open loop. `beside` has a sentence
+    for each request beside it that failed.
     """
     load = await timed(ctx, ready_of(asked), same["concurrency"], on_answer, moments_s)
     # long texts take seconds to look through: heartbeats go on meanwhile
@@ -234,10 +221,7 @@ async def tried(
 ) -> tuple[list[Row], Counters]:
     """Send a few requests one at a time before hours are spent; returns their rows, and what the engine counted.
 
-    `same` are columns that all of them share; `what` one of them is, for people.
-
-    Raises:
-        RequestFailed: the first that failed.
+    `same` are columns that all of them share; `what` one of them is, for people. Raises RequestFailed with the first.
     """
 
     def tell(ended: int, _: object) -> None:

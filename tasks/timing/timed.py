@@ -39,11 +39,7 @@ class Answered(NamedTuple):
     failures: list[str]
 
     def require_all(self) -> None:
-        """Accept no failure.
-
-        Raises:
-            RequestFailed: the first of them.
-        """
+        """Raises RequestFailed with the first failure, if there is one."""
         if self.failures:
             raise RequestFailed(self.failures[0])
 
@@ -51,12 +47,8 @@ class Answered(NamedTuple):
 async def answers_of(client: Client, exchanges: Sequence[Exchange], *, may_all_fail: bool = False) -> Answered:
     """Decode the answers; where something failed, ask the engine whether it lives.
 
-    They may all fail where nothing is read off them, as of a warm-up. Failures are then reported with the window
-    that follows.
-
-    Raises:
-        AllFailed: nothing could be used: there is nothing to judge.
-        RequestFailed: something failed, and the engine is gone.
+    They may all fail where nothing is read off them, as of a warm-up. Failures are then reported with the window that
+    follows. Raises AllFailed: there is nothing to judge. RequestFailed: something failed, and the engine is gone.
     """
     answered = Answered([], [], [])
     for place, exchange in enumerate(exchanges):
@@ -84,15 +76,11 @@ processor."""
 
 
 class Lateness(NamedTuple):
-    """The timer's largest lateness in ms; the share of the time, 0 to 1, in which this thread waited for a processor.
+    """How late the client's timer woke, and how long this thread waited for a processor."""
 
-    `share` is None where the kernel keeps no such count. `moments` is how often the timer woke later than a calm
-    machine's does.
-    """
-
-    late_ms: float
-    share: float | None
-    moments: int = 0
+    late_ms: float  # the largest
+    share: float | None  # of the time, 0 to 1, without a processor; None: the kernel keeps no such count
+    moments: int = 0  # how often the timer woke later than a calm machine's does
 
 
 class Timed(NamedTuple):
@@ -148,18 +136,9 @@ async def timed(
 ) -> Timed:
     """Send requests in a closed loop, or each at its moment, over connections that are open before it starts.
 
-    In an open loop as many are open before as requests are due within its first second. A request that finds none idle
-    opens one, which is part of its own time.
-
-    Args:
-        ctx: has the client.
-        requests: encoded.
-        concurrency: requests in flight; None: an open loop.
-        on_answer: is called inside the clock: it may count, and no more.
-        moments_s: of an open loop: when each is due, in seconds from the start.
-
-    Raises:
-        RequestFailed: as for `answers_of`, or the engine is gone.
+    In an open loop (`concurrency` is None, `moments_s` are seconds from its start) as many are open before as requests
+    are due within its first second. A request that finds none idle opens one, which is part of its own time. Raises
+    RequestFailed as `answers_of` does.
     """
     before = await ctx.counters()
     if concurrency is None:
@@ -181,11 +160,8 @@ async def timed(
 async def untimed(ctx: StepContext, what: str, requests: Sequence[Ready], concurrency: int) -> Answered:
     """Send requests that are not timed, and wait until the engine has counted those that it answered.
 
-    What it counts late must not fall into the window that follows. Failures are reported with that window. `what` the
-    requests are is in the sentences of those that fail.
-
-    Raises:
-        RequestFailed: the engine is gone.
+    What it counts late must not fall into the window that follows. Failures are reported with that window, and say
+    `what` the requests are. Raises RequestFailed: the engine is gone.
     """
     before = await ctx.counters()
     exchanges = await closed_loop(ctx.client.hear, requests, concurrency)
@@ -277,16 +253,10 @@ class OwnPrompts(NamedTuple):
         streams: bool = False,
         **more: Any,
     ) -> list[Asked]:
-        """Requests that are counted by the engine and encoded, before any clock starts.
+        """So many requests, counted by the engine and encoded, before any clock starts.
 
-        Args:
-            ctx: has prose and client.
-            names: what their seed is made of; condition and window last, which name the requests.
-            number: of requests.
-            cut: tokens of an answer that is wanted no further; None: all.
-            fixed: whether answers have exactly that many.
-            streams: whether they are streamed.
-            more: what else is asked of `Client.request`.
+        `names`: what their seed is made of; condition and window last, which name the requests. `cut`: tokens of an
+        answer that is wanted no further; None: all. `more`: what else is asked of `Client.request`.
         """
         asked = []
         for index in range(number):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from configs.cell import Cell, Gpu
 from tasks.guards import answers, speed, steadiness, text, tokens
-from tasks.meters import Counters
+from tasks.meters import NAMES, Counters
 from tasks.timing.timed import Row
 from warehouse.ledger.formulas import rate_of
 from warehouse.ledger.verdicts import Finding, Judgement, judge
@@ -156,25 +156,14 @@ def _decoded(request: Row) -> tuple[int, float] | None:
 
 def counted_in(windows: Sequence[Row]) -> Counters:
     """Window rows summed back into counters; None for each that any window lacks."""
-
-    def total(column: str) -> float | None:
-        values = [row[column] for row in windows]
-        return None if any(value is None for value in values) else float(sum(values))
-
+    totals: dict[str, float | None] = {"requests_finished": None}
+    for field in NAMES.keys() - totals:
+        values = [row[f"engine_{field}"] for row in windows]
+        totals[field] = None if None in values else float(sum(values))
     positions = [row["engine_accepted_by_position"] for row in windows]
-    known = all(each is not None for each in positions) and len({len(each) for each in positions}) == 1
-    return Counters(
-        generation_tokens=total("engine_generation_tokens"),
-        requests_finished=None,
-        drafts=total("engine_drafts"),
-        draft_tokens=total("engine_draft_tokens"),
-        accepted_tokens=total("engine_accepted_tokens"),
-        accepted_by_position=tuple(map(float, map(sum, zip(*positions, strict=True)))) if known else None,
-        denoising_steps=total("engine_denoising_steps"),
-        committed_tokens=total("engine_committed_tokens"),
-        prefix_hits=total("engine_prefix_hits"),
-        preemptions=total("engine_preemptions"),
-    )
+    known = None not in positions and len(set(map(len, positions))) == 1
+    summed = tuple(map(float, map(sum, zip(*positions, strict=True)))) if known else None
+    return Counters(**totals, accepted_by_position=summed)
 
 
 class Paces(NamedTuple):
@@ -196,8 +185,8 @@ def verdict(
 ) -> Judgement:
     """The findings but for what a client that waited explains, whether repeats agree, and whether the client kept up.
 
-    `paces` are those of its repeats; None: they are no measure of the machine. `clocks` are windows with the seconds by
-    which its client was starved or not; None: its windows.
+    `paces` are None where they are no measure of the machine. `clocks` are windows with the seconds by which its client
+    was starved or not; None: its windows.
     """
     starved = steadiness.client_starved(windows if clocks is None else clocks)
     steady = None if paces is None else steadiness.unsteady(*paces)

@@ -6,7 +6,7 @@ import asyncio
 from array import array
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import httptools
 import httpx
@@ -23,7 +23,7 @@ usage. A server that dribbles a byte now and then, or a header, makes no token."
 
 
 class Patience(NamedTuple):
-    """Bounds on one request, in seconds; None: no bound."""
+    """Bounds on one request, in seconds; None: no bound. A request has them as its extension `patience`."""
 
     connect_s: float = 10.0  # until the connection is open: on loopback a listening server takes none
     quiet_s: float | None = 300.0
@@ -34,10 +34,6 @@ class Patience(NamedTuple):
     turn_s: float = 0.0
     """Its turn comes with the first byte of its body, or at the latest so long after sending for each request then in
     flight, itself among them. The prompts of those before it are read first."""
-
-    def as_extensions(self) -> dict[str, Any]:
-        """For a request's `extensions`."""
-        return {"patience": self}
 
 
 PATIENCE = Patience()  # where nobody asks for another
@@ -54,10 +50,9 @@ def patience_of(request: httpx.Request) -> Patience:
 
 
 class Arrivals(NamedTuple):
-    """The moments of one exchange, by `time.monotonic`, in seconds.
+    """The moments of one exchange, by `time.monotonic`, read as data comes off the socket, before any task wakes up.
 
-    `pieces_s[i]` is when the body was `sizes[i]` bytes long, its transfer coding taken off. They are read as data comes
-    off the socket, before any task wakes up.
+    `pieces_s[i]` is when the body was `sizes[i]` bytes long, its transfer coding taken off.
     """
 
     sent_s: float
@@ -149,12 +144,9 @@ class Connection(asyncio.Protocol):
         self.patience = PATIENCE
 
     async def ask(self, data: bytes, patience: Patience, in_flight: int = 1) -> tuple[Answer, float]:
-        """Send an encoded request; returns its answer and the moment of its last byte.
+        """Send an encoded request, of so many `in_flight` to its server; returns its answer and its last byte's moment.
 
-        `in_flight` counts the requests to the same server, itself among them.
-
-        Raises:
-            httpx.TransportError: the connection broke, the answer is no HTTP, or patience ran out.
+        Raises httpx.TransportError: the connection broke, the answer is no HTTP, or patience ran out.
         """
         assert self._socket is not None and self._done is None
         if self._socket.is_closing():

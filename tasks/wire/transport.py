@@ -35,9 +35,7 @@ class Transport(httpx.AsyncBaseTransport):
         """Have so many idle connections ready, whatever is in use: no handshake falls into what is timed next.
 
         One after another: a burst would overflow a small accept queue, and a lost SYN is sent again after a second.
-
-        Raises:
-            httpx.ConnectError: nobody listens, or not in time.
+        Raises httpx.ConnectError: nobody listens, or not in time.
         """
         origin = _origin(url)
         stack = self._idle.setdefault(origin, [])
@@ -51,10 +49,7 @@ class Transport(httpx.AsyncBaseTransport):
         """Send an encoded request; returns its answer and the moment of its last byte. This is all that is timed.
 
         A kept connection may close before a byte of the answer came. A GET is then sent on a new one, once; a POST that
-        was sent is never sent again.
-
-        Raises:
-            httpx.TransportError: no connection, a broken answer, or patience ran out.
+        was sent is never sent again. Raises httpx.TransportError: no connection, a broken answer, or patience ran out.
         """
         origin = _origin(url)
         kept = self._kept(origin)
@@ -150,11 +145,7 @@ def _origin(url: httpx.URL) -> Origin:
 
 
 def encoded(request: httpx.Request) -> bytes:
-    """A request whose body is known, as bytes.
-
-    Raises:
-        httpx.UnsupportedProtocol: another method than GET and POST, or a body of unknown length.
-    """
+    """A request as bytes. Raises httpx.UnsupportedProtocol: neither GET nor POST, or a body of unknown length."""
     if request.method not in ("GET", "POST") or "transfer-encoding" in request.headers:
         raise httpx.UnsupportedProtocol(f"{request.method}: this transport sends GET, and POST of a known length")
     lines = [b"%s %s HTTP/1.1" % (request.method.encode(), request.url.raw_path)]

@@ -165,7 +165,7 @@ async def trickle(writer: asyncio.StreamWriter) -> None:
 def test_an_answer_that_does_not_come_is_ended_with_its_time(play: bytes | Play, patience: Patience, said: str) -> None:
     async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
         with pytest.raises(httpx.ReadTimeout, match=said):
-            await client.post("/x", content=b"{}", extensions=patience.as_extensions())
+            await client.post("/x", content=b"{}", extensions={"patience": patience})
         await server.gone.wait()
 
     talk(what, play)
@@ -175,7 +175,7 @@ def test_a_server_known_to_work_keeps_a_quiet_request_alive(monkeypatch: pytest.
     clock = moved_by_hand(monkeypatch)
 
     async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
-        bounds = Patience(quiet_s=20.0).as_extensions()
+        bounds = {"patience": Patience(quiet_s=20.0)}
         asking = asyncio.create_task(client.post("/x", content=b"{}", extensions=bounds))
         await server.asked()
         for _ in range(3):  # more than twice its patience
