@@ -38,11 +38,7 @@ PARENT_POLL_S = 1.0  # pause between two checks that the parent process is still
 
 
 async def run(args: argparse.Namespace) -> Ended:
-    """Make one attempt, from taking the lease to closing the attempt; `args` as `main` parses them.
-
-    Raises:
-        SpecsweepError: the attempt did not end well; the error's `exit_code` is one of `warehouse.ledger.outcomes`.
-    """
+    """Make one attempt with the arguments of `main`, from its lease to its row. Raises SpecsweepError if it fails."""
     ledger = Ledger(open_store(args.store, is_known=True), args.run)
     send_left(ledger.store, outbox_folder(cell_workdir(args.run, args.cell), ledger.store))
     planned = ledger.planned_cell(args.cell)

@@ -137,10 +137,7 @@ class Cards:
         return [self._reading(handle) for handle in self._handles]
 
     def most_bytes_of(self, pids: Collection[int]) -> int | None:
-        """Memory of these processes on the card where they have most; None: the driver shows none of them.
-
-        It shows none where it numbers processes otherwise than we do, as beside a container.
-        """
+        """Memory of these processes on the card with most of it; None: the driver shows none, as beside a container."""
         taken = [self._bytes_of(handle, pids) for handle in self._handles]
         return max((each for each in taken if each is not None), default=None)
 
@@ -263,6 +260,8 @@ def card_columns(looks: Looks) -> dict[str, Any]:
     inside = [reading for look in looks[1:-1] for reading in look]
     everything = [reading for look in looks for reading in look]
     clocks = [reading.clock_mhz for reading in inside if reading.clock_mhz is not None]
+    said = [reading.reasons for look in looks[1:] for reading in look if reading.reasons is not None]
+    slowed = [name for bit, name in REASONS.items() if any(bits & bit for bits in said)]
     energy, source = _energy(looks) if looks else (None, None)
     return {
         "energy_j": energy,
@@ -272,7 +271,7 @@ def card_columns(looks: Looks) -> dict[str, Any]:
         "clock_mhz_min": min(clocks, default=None),
         "clock_mhz_median": median(clocks) if clocks else None,
         "temperature_c_max": _most(reading.temperature_c for reading in everything),
-        "throttle_reasons": _reasons([reading.reasons for look in looks[1:] for reading in look]),
+        "throttle_reasons": slowed if said else None,
     }
 
 
@@ -308,8 +307,3 @@ def _integral(readings: Sequence[Reading]) -> float | None:
 
 def _most(values: Any) -> int | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _reasons(said: Sequence[int | None]) -> list[str] | None:
-    known = [bits for bits in said if bits is not None]
-    return [name for bit, name in REASONS.items() if any(bits & bit for bits in known)] if known else None

@@ -107,7 +107,7 @@ class _Answer(NamedTuple):
 
 
 async def heed(url: str, every_s: float, on_notice: Callable[[str], None], tell: Callable[[str], None]) -> None:
-    """Ask every `every_s` seconds, off the event loop, until there is a notice; then call `on_notice` with its text.
+    """Ask every `every_s` seconds until there is a notice; then call `on_notice` with its text.
 
     Reported once each: that nobody answers, which is asked again all the same, and that the cloud recommends to leave.
     """

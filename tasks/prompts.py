@@ -150,10 +150,7 @@ def essay_of(paragraphs: Sequence[str], seed: int, context_tokens: int, output_t
 
 
 async def cut_essay(essay: Essay, context_tokens: int, count: CountTokens) -> str:
-    """The message whose whole prompt has `context_tokens`, to `SLACK` below: cut between words, else within one.
-
-    Where its shortest form is too long already, that one.
-    """
+    """The message whose prompt has `context_tokens`, to `SLACK` below, cut between words or in one; or its shortest."""
 
     async def tokens_at(place: int) -> int:
         return await count(essay.text(place))

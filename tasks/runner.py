@@ -148,10 +148,7 @@ class CellRejected(SpecsweepError):
 
 
 def todo(ledger: Ledger, planned: PlannedCell, leg: int | None = None) -> list[Start]:
-    """Engine starts that are left, each with the measurements that have no commit yet; None: of all legs.
-
-    Raises CellRejected: an earlier attempt committed the smoke step as rejected.
-    """
+    """Engine starts of a leg, or all, with what has no commit yet. Raises CellRejected: its smoke step was rejected."""
     read = {each: ledger.read_commit(planned.cell.cell_key, each.name) for each in planned.measurements}
     commits = {measurement: commit for measurement, commit in read.items() if commit is not None}
     for measurement, commit in commits.items():
@@ -178,10 +175,7 @@ class Runner:
         self.config_hash = ledger.plan().config_hash
 
     async def measure_all(self, starts: list[Start]) -> None:
-        """Serve the cell, or its control, once for each start and measure, until the store has all of it.
-
-        However this ends, no engine is left.
-        """
+        """Serve the cell, or its control, for each start and measure, until the store has all; no engine is left."""
         try:
             await self._measure_all(starts)
         finally:

@@ -1,7 +1,4 @@
-"""Ten questions that no working model misses, and how their answers are read.
-
-Standard library only, because the test double of an engine reads them, too.
-"""
+"""Ten questions that no working model misses, and how answers are read (standard library: a test double reads them)."""
 
 from __future__ import annotations
 

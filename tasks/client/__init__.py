@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from tasks.client.client import CLIENT_VERSION, SLOWEST_TOK_S, Client, request_body, streamed
-from tasks.client.replies import (
-    Heard,
-    Ready,
-    Reply,
-    RequestFailed,
-    StreamReply,
-    Unanswered,
-    mean_logprob,
-    reply_of,
-    stream_reply_of,
-    top2_gaps,
-)
+from tasks.client.replies import Heard, Ready, Reply, RequestFailed, StreamReply, Unanswered, reply_of, stream_reply_of
 
 __all__ = [
     "CLIENT_VERSION", "SLOWEST_TOK_S", "Client", "Heard", "Ready", "Reply", "RequestFailed", "StreamReply",
-    "Unanswered", "mean_logprob", "reply_of", "request_body", "stream_reply_of", "streamed", "top2_gaps",
+    "Unanswered", "reply_of", "request_body", "stream_reply_of", "streamed",
 ]  # fmt: skip

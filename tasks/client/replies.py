@@ -135,8 +135,7 @@ def top2_gaps(choice: Mapping[str, Any]) -> list[float] | None:
     - The sampled token comes first, then the best ones, cut to two. Where the sampled one isn't the best, the gap is to
       it, and wider. Hence the order here is by value.
 
-    Raises:
-        RequestFailed: a token came without two candidates, or there are more or fewer entries than token ids.
+    Raises RequestFailed: a token came without two candidates, or there are more or fewer entries than token ids.
     """
     entries = (choice.get("logprobs") or {}).get("content")
     if entries is None:
@@ -167,11 +166,7 @@ def mean_logprob(choice: Mapping[str, Any]) -> float | None:
 
 
 class Reply(NamedTuple):
-    """One finished, non-streamed answer. `completion_tokens` counts thinking, body and end token.
-
-    `top2_gap` is nats between the best and the second best token at each output token, as `top2_gaps` reads it.
-    `mean_logprob` is nats per output token under the model itself, as `mean_logprob` reads it.
-    """
+    """One finished, non-streamed answer. `completion_tokens` counts thinking, body and end token."""
 
     body: str
     reasoning: str
@@ -180,8 +175,8 @@ class Reply(NamedTuple):
     completion_tokens: int
     token_ids: list[int] | None
     wall_s: float
-    top2_gap: list[float] | None = None
-    mean_logprob: float | None = None
+    top2_gap: list[float] | None = None  # see `top2_gaps`
+    mean_logprob: float | None = None  # see `mean_logprob`
     engine: EngineTruth = EngineTruth()
     cached_tokens: int = 0  # of the prompt's, by its usage; 0 where an engine says nothing of it
 
@@ -244,8 +239,7 @@ def reply_of(heard: Heard) -> Reply:
 def stream_reply_of(heard: Heard) -> StreamReply:
     """Decode a streamed answer; tokens are counted by the engine's running usage, a chunk comes with its last byte.
 
-    Raises:
-        RequestFailed: an error status or event, no [DONE], no usage, or `finish_reason` other than stop and length.
+    Raises RequestFailed: an error status or event, no [DONE], no usage, or not ended by stop or length.
     """
     events = heard.events()
     if not events or events[-1][1] != b"[DONE]":

@@ -85,8 +85,7 @@ class EngineCommand(NamedTuple):
 def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     """`vllm serve` for a cell, or our server around `generate`, on loopback.
 
-    Raises:
-        EngineUnavailable: the engine's environment, its overlay or a member of the demo family is missing or damaged.
+    Raises EngineUnavailable: its environment, its overlay or a member of the demo family is missing or damaged.
     """
     weights, env = _checkpoint(cell, cell.model), _environment(cell, workdir)
     if cell.engine.kind == "transformers":

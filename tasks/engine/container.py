@@ -92,10 +92,7 @@ def record(words: Sequence[str], workdir: Path) -> None:
 
 
 def remove(workdir: Path) -> bool:
-    """Remove the recorded container, and forget it. True if there was one to remove.
-
-    Raises ContainerUnavailable: the runtime refuses; the next engine would find the card's memory taken.
-    """
+    """Remove the recorded container, if there is one: True. Raises ContainerUnavailable: the runtime refuses."""
     file, cid_file = workdir / RECORD, workdir / "engine.cid"
     if not file.exists():
         return False

@@ -1,7 +1,4 @@
-"""What an engine shares its machine with: never another engine, at times a neighbour's node, on a CPU its own client.
-
-Two engines would share the cores or the card, and both figures would be wrong.
-"""
+"""What an engine shares its machine with: never another engine, at times a neighbour's node, on a CPU its client."""
 
 from __future__ import annotations
 

@@ -30,10 +30,7 @@ class EngineUnavailable(SpecsweepError):
 
 
 def program(engine: Engine) -> tuple[str, ...]:
-    """The words before `serve`: the engine's own command, or `vllm` of its environment, or of the PATH.
-
-    Raises EngineUnavailable: its environment is not installed, or is no environment.
-    """
+    """The words before `serve`: the engine's command, or its environment's or PATH's `vllm`. Raises EngineUnavailable."""
     return _words(engine, "vllm")
 
 

@@ -55,10 +55,7 @@ class Engine:
         self._group: process_group.ProcessGroup | None = None
 
     async def start(self, tell: Callable[[str], None]) -> float:
-        """Start the engine; seconds until it is healthy, in which `tell` gets its last log line.
-
-        Raises EngineFailed: it died or was not healthy in time.
-        """
+        """Seconds until it is healthy; `tell` gets its last log line. Raises EngineFailed: it died, or is too late."""
         self._group = process_group.new_group(process_group.ENGINE_VARIABLE)
         process_group.record(self._group, self._record_path)
         container.record(self.command.argv, self._workdir)

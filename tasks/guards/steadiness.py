@@ -1,7 +1,4 @@
-"""Guards over the machine and the steadiness of windows: is it the planned card, what slowed it, do repeats agree?
-
-And did the client keep up with what was asked of it?
-"""
+"""Guards over machine and windows: is it the planned card, what slowed it, do repeats agree, did the client keep up?"""
 
 from __future__ import annotations
 

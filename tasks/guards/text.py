@@ -164,10 +164,7 @@ def _known(row: Row, *columns: str) -> list[float]:
 
 
 def improbable_text(mean_logprobs: Sequence[float | None], *, is_real: bool = True) -> Finding | None:
-    """What a model writes must be probable to itself, in nats per token: random words of a language are seen only so.
-
-    Dummy weights (not `is_real`) find every token improbable.
-    """
+    """What a model of real weights writes must be probable to it (nats per token): random words are seen only so."""
     known = [value for value in mean_logprobs if value is not None]
     if not known or not is_real or fmean(known) > IMPROBABLE_SUSPECT_NATS:
         return None

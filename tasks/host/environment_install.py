@@ -215,10 +215,7 @@ class Installer:
             (info / "METADATA").write_text(text, encoding="utf-8")
 
     def compile(self) -> None:
-        """Byte-compile; files that are no valid Python are left alone, as by pip.
-
-        One environment after the other: a package that another has, too, is compiled once.
-        """
+        """Byte-compile, one environment after the other: a package that another has, too, is compiled once."""
         site = self._site_packages()
         entries = sorted(p for p in site.iterdir() if p.is_dir() or p.suffix == ".py")
         count = min(MAX_COMPILERS, os.cpu_count() or 1, len(entries))

@@ -1,4 +1,4 @@
-"""The prompts that a load step sends: the same, in the same order, in every cell, visit and attempt."""
+"""The prompts that a load step sends: the same, in the same order, in every cell, start and attempt."""
 
 from __future__ import annotations
 

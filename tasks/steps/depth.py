@@ -5,7 +5,7 @@ Units and formulas, one request at a time (of several, see below):
     tg:       tok/s, output tokens behind the first chunk over seconds from the first chunk to the last.
     peak:     most of those tokens in any window of `peak_window_s`, over its length. Tokens of a chunk count as made
               evenly since the chunk before. None where all came within less than a window.
-    mean, sd: over runs, of all visits; sd with n - 1.
+    mean, sd: over runs, of all starts; sd with n - 1.
 
 A run sends `concurrency` requests together and ends with the last of them. Its pp is the tokens of all prompts over
 seconds from the first sending to the last first token. Its tg is the later tokens of all over seconds from the first

@@ -14,7 +14,7 @@ Units and formulas:
     chunk_ms: (last token - first token) / (chunks - 1): what a reader waits between two pieces of text.
     wall_s:   request sent to last byte, the end-to-end latency.
     due_s:    open loop: when the request was to be sent, by a schedule from a seed that is the same in every cell and
-              visit. Latencies of the dataset run from there (`warehouse/dataset/loads.py`).
+              start. Latencies of the dataset run from there (`warehouse/dataset/loads.py`).
 
 Acceptance of the suite is counted by the engine before and after. That of a category is the sum of what the engine
 says of each answer's own drafts (vLLM from 0.29 on). Where it says nothing, a category has one only if one request at a

@@ -1,7 +1,4 @@
-"""Smoke: questions that no working model misses, and a few items of each kind of work that the cell will do for hours.
-
-A rejected one stops the cell here.
-"""
+"""Smoke: questions that no working model misses, and a few items of each kind of work; what is rejected stops here."""
 
 from __future__ import annotations
 

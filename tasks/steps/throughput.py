@@ -100,10 +100,7 @@ class _Condition(TimedCondition):
         return window._replace(row=window.row | own)
 
     async def _prefill(self, name: str) -> tuple[float, list[str]]:
-        """Seconds to the first token without streaming, and which probes failed.
-
-        Wall clock minus these seconds is the decode time of the same shape.
-        """
+        """Seconds to a first token without streaming (wall clock less these: decode time), and which probes failed."""
         at_once, taken_s, failures = self.at_once, list[float](), list[str]()
         for probe in range(PREFILL_TRIES):
             requests = await self.first_tokens(f"{name}-prefill-{probe}", at_once)
@@ -171,10 +168,7 @@ def judge_condition(
 
 
 def _prefill_s(windows: Sequence[Row], streamed: Sequence[Row]) -> float | None:
-    """Seconds to the first token: the least of the probes and the streams' median, since a probe may meet a compiler.
-
-    None where nothing was streamed.
-    """
+    """Seconds to the first token: least of probes, which may meet a compiler, and streams' median; None: no stream."""
     probes = [row["prefill_s"] for row in windows if row["prefill_s"] is not None]
     first = [row["ttft_ms"] / 1000 for row in streamed if row["ttft_ms"] is not None]
     return min([*probes, *([median(first)] if first else [])], default=None)

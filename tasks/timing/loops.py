@@ -56,8 +56,7 @@ async def closed_loop(
 ) -> list[Exchange]:
     """Keep `concurrency` requests in flight until all are sent; each slot sends its next as soon as it is answered.
 
-    Raises:
-        Unanswered: the engine is gone or stands still; what else is in flight is cancelled.
+    Raises Unanswered: the engine is gone or stands still; what else is in flight is cancelled.
     """
     waiting = iter(enumerate(requests))
 
@@ -72,11 +71,7 @@ async def closed_loop(
 async def open_loop(
     send: Send, requests: Sequence[Ready], moments_s: Sequence[float], on_answer: OnAnswer | None = None
 ) -> list[Exchange]:
-    """Send each request at its moment, in seconds from now, however many are in flight.
-
-    Raises:
-        Unanswered: the engine is gone or stands still; what else is in flight is cancelled.
-    """
+    """Send each request at its moment, in seconds from now, however many are in flight. Raises as `closed_loop`."""
     loop = asyncio.get_running_loop()
     start_s = loop.time()
 
@@ -112,11 +107,7 @@ class Exchanges:
                 each.result()  # packing can't fail; if it did, it is told
 
     async def exchange(self, place: int, ready: Ready, scheduled_s: float | None = None) -> None:
-        """One request; that it failed is kept.
-
-        Raises:
-            Unanswered: all others will fail, too.
-        """
+        """One request; that it failed is kept. Raises Unanswered: all others will fail, too."""
         try:
             exchange = Exchange(ready, await self._send(ready), None, scheduled_s)
         except Unanswered:

@@ -22,7 +22,7 @@ SHORTEST_OUTPUT = 1  # tokens of a natural answer for the ceiling: some may be a
 class Work(NamedTuple):
     """What was sent under a condition, and what was asked of it: all that guards hold it to."""
 
-    served: Cell  # what the engine serves: in a control's visit the control
+    served: Cell  # what the engine serves: in a control's start the control
     gpu: Gpu  # as planned
     windows: Sequence[Row]
     requests: Sequence[Row]  # those of the windows

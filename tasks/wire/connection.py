@@ -50,13 +50,10 @@ def patience_of(request: httpx.Request) -> Patience:
 
 
 class Arrivals(NamedTuple):
-    """The moments of one exchange, by `time.monotonic`, read as data comes off the socket, before any task wakes up.
-
-    `pieces_s[i]` is when the body was `sizes[i]` bytes long, its transfer coding taken off.
-    """
+    """The moments of one exchange, by `time.monotonic`, read as data comes off the socket, before any task wakes up."""
 
     sent_s: float
-    pieces_s: Sequence[float]
+    pieces_s: Sequence[float]  # when the body was so many of `sizes` bytes long, its transfer coding taken off
     sizes: Sequence[int]
     ended_s: float
 
@@ -144,10 +141,7 @@ class Connection(asyncio.Protocol):
         self.patience = PATIENCE
 
     async def ask(self, data: bytes, patience: Patience, in_flight: int = 1) -> tuple[Answer, float]:
-        """Send an encoded request, of so many `in_flight` to its server; returns its answer and its last byte's moment.
-
-        Raises httpx.TransportError: the connection broke, the answer is no HTTP, or patience ran out.
-        """
+        """The answer to a request, of so many `in_flight`, and its last byte's moment. Raises httpx.TransportError."""
         assert self._socket is not None and self._done is None
         if self._socket.is_closing():
             raise Closed("closed before anything was sent")

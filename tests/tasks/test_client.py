@@ -11,17 +11,8 @@ import pytest
 
 from configs.cell import Model, Technique
 from configs.load import load_model, load_technique
-from tasks.client import (
-    Client,
-    Ready,
-    Reply,
-    RequestFailed,
-    StreamReply,
-    Unanswered,
-    mean_logprob,
-    request_body,
-    top2_gaps,
-)
+from tasks.client import Client, Ready, Reply, RequestFailed, StreamReply, Unanswered, request_body
+from tasks.client.replies import mean_logprob, top2_gaps
 from tasks.prompts import Prompt
 from tasks.wire.connection import Patience
 from tests.tasks.wire.scripted_server import HandClock, Play, Scripted, hang, moved_by_hand, then_close
