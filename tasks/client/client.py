@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import httpx
@@ -45,17 +46,10 @@ def request_body(
     token_ids: bool = False,
     logprobs: Literal["written", "top2"] | None = None,
 ) -> dict[str, Any]:
-    """The body of a chat request.
+    """The body of a chat request of `max_tokens` output tokens: with `fixed` exactly so many, the end token is ignored.
 
-    Args:
-        model: the target, for its name and chat-template arguments.
-        technique: how it decodes; without greedy decoding, no temperature is sent.
-        prompt: the user message, and the chat-template arguments it needs on top of the model's own.
-        max_tokens: the most output tokens; with `fixed`, their exact number.
-        fixed: ignore the end token, so that the output has a fixed length.
-        token_ids: ask for the output's token ids.
-        logprobs: ask for the probability of each written token, which becomes `Reply.mean_logprob`; with top2 also
-            for the two best at each place, which become `Reply.top2_gap`. It is work: no timed request asks.
+    `logprobs` asks for the probability of each written token, which becomes `Reply.mean_logprob`; with top2 also for
+    the two best at each place, which become `Reply.top2_gap`. It is work: no timed request asks.
     """
     body: dict[str, Any] = {
         "model": model.name,
@@ -105,8 +99,7 @@ class Client:
     def __init__(self, base_url: str, model: Model, technique: Technique, patience: Patience = PATIENCE) -> None:
         """`patience`: how long a request may stand still; its whole time is bounded by its own length."""
         self.base_url = base_url
-        self._model = model
-        self._technique = technique
+        self.request = partial(request_body, model, technique)
         self._patience = patience
         self._wire = Transport()
         # the engine is on loopback: no proxy from the environment
@@ -154,20 +147,6 @@ class Client:
             await self._wire.connect(self._http.base_url, number)
         except httpx.TransportError as error:
             raise Unanswered(f"no connection to {self.base_url}: {error}") from error
-
-    def request(
-        self,
-        prompt: Prompt,
-        max_tokens: int,
-        *,
-        fixed: bool,
-        token_ids: bool = False,
-        logprobs: Literal["written", "top2"] | None = None,
-    ) -> dict[str, Any]:
-        """`request_body` with the model and technique of this cell."""
-        return request_body(
-            self._model, self._technique, prompt, max_tokens, fixed=fixed, token_ids=token_ids, logprobs=logprobs
-        )
 
     def ready(self, body: Mapping[str, Any], *, streams: bool = False) -> Ready:
         """A chat request, encoded; a streamed one asks for what `STREAM` says."""
@@ -218,7 +197,7 @@ class Client:
         Raises:
             RequestFailed: no answer, an error status (an engine without `/tokenize` has 404), or no count.
         """
-        body = request_body(self._model, self._technique, prompt, 1, fixed=False)
+        body = self.request(prompt, 1, fixed=False)
         wanted: dict[str, Any] = {"add_generation_prompt": True}
         wanted |= {name: body[name] for name in ("model", "messages", "chat_template_kwargs") if name in body}
         try:

@@ -30,7 +30,7 @@ class EngineUnavailable(SpecsweepError):
 
 
 def program(engine: Engine) -> tuple[str, ...]:
-    """The words before `serve`: the engine's command, or its environment's or PATH's `vllm`. Raises EngineUnavailable."""
+    """The words before `serve`: the engine's command, or `vllm` of its environment or PATH; else EngineUnavailable."""
     return _words(engine, "vllm")
 
 

@@ -74,10 +74,6 @@ class Answer:
         self._size = 0
         self._moved_size: int | None = None  # bytes of the body when it last moved; None: its head is not whole
 
-    def starts(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        """The head is complete."""
-        self.status, self.headers, self.has_head = status, headers, True
-
     def grows(self, piece: bytes, now_s: float) -> None:
         """A piece of the body came."""
         self.body.append(piece)
@@ -240,7 +236,7 @@ class Connection(asyncio.Protocol):
         """The head is whole."""
         status = self._parser.get_status_code()
         if self._answer is not None and status >= 200:  # 1xx announces the answer that follows
-            self._answer.starts(status, self._headers)
+            self._answer.status, self._answer.headers, self._answer.has_head = status, self._headers, True
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body, its transfer coding taken off."""
