@@ -139,7 +139,8 @@ class Outbox:
             print(f"measuring goes on; what the store did not take lies in {self._folder}, up to {most}", flush=True)
         self._is_away = True
         if self._late_bytes and self._late_bytes + letter.bytes > self._most_bytes:
-            self._await()  # nothing more can be measured: from now on the store's own patience counts
+            # nothing more can be measured: from now on the store's own patience counts
+            self._awaited_s = self._awaited_s or time.monotonic()
             self._guard.wait_for(
                 lambda: self._failure or not self._late_bytes or self._late_bytes + letter.bytes <= self._most_bytes
             )
@@ -155,7 +156,7 @@ class Outbox:
         Raises CellLost: it is somebody else's by now. StoreError: what could not be stored stays on this disk.
         """
         with self._guard:
-            self._await()
+            self._awaited_s = self._awaited_s or time.monotonic()
             self._guard.wait_for(lambda: self._failure or not self._queue)
             self._raise_failure()
 
@@ -168,9 +169,6 @@ class Outbox:
         """See `Store.hurry`."""
         self._is_hurried = True
         self._store.hurry()
-
-    def _await(self) -> None:
-        self._awaited_s = self._awaited_s or time.monotonic()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -159,9 +159,7 @@ class Client:
     async def hear(self, ready: Ready) -> Heard:
         """Send a request and collect its answer, whatever its status; nothing is decoded.
 
-        Raises:
-            Unanswered: no connection, or no progress.
-            RequestFailed: the answer was cut short, or is no HTTP.
+        Raises Unanswered: no connection, or no progress. RequestFailed: the answer was cut short, or is no HTTP.
         """
         try:
             answer, ended_s = await self._wire.exchange(self._http.base_url, ready.data, ready.patience)
@@ -193,9 +191,7 @@ class Client:
         """Tokens of a prompt as the engine's own tokenizer and chat template make them, generation prompt included.
 
         vLLM's `/tokenize` (0.32.0, `entrypoints/serve/tokenize/`) takes `messages` and renders them as chat does.
-
-        Raises:
-            RequestFailed: no answer, an error status (an engine without `/tokenize` has 404), or no count.
+        Raises RequestFailed: no answer, an error status (an engine without `/tokenize` has 404), or no count.
         """
         body = self.request(prompt, 1, fixed=False)
         wanted: dict[str, Any] = {"add_generation_prompt": True}

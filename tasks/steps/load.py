@@ -8,9 +8,7 @@ Units and formulas:
               canvas.
     itl:      inter-token latency, of each token after the first chunk: the gap before its chunk over the chunk's
               tokens. So its mean over tokens is TPOT, and its percentiles can be compared with AR's, whatever K. The
-              `bench serve` of vLLM takes a gap whole, which a chunk of five tokens has once: five times too long. One
-              could also give the gap to the first of them and 0 to the others. That would be as true, but the median
-              would be 0 wherever chunks hold two or more.
+              `bench serve` of vLLM takes a gap whole, which a chunk of five tokens has once: five times too long.
     chunk_ms: (last token - first token) / (chunks - 1): what a reader waits between two pieces of text.
     wall_s:   request sent to last byte, the end-to-end latency.
     due_s:    open loop: when the request was to be sent, by a schedule from a seed that is the same in every cell and
@@ -22,9 +20,8 @@ time was in flight: then a window holds one category. With several in flight, ca
 counter can tell them apart, and acceptance is left null.
 
 A window is one category, one request at a time, else the whole suite. Its answers are decoded and stored when its clock
-has stopped. A load that is lost with its node is measured again, whole. Part of a window would be another load, and
-a figure over its categories would mix two starts of the engine. So a preemption may cost all windows of one load, c=1
-most.
+has stopped. A load that is lost with its node is measured again, whole: part of a window would be another load, and a
+figure over its categories would mix two engine starts. So a preemption may cost all windows of one load, c=1 most.
 
 A prompt is asked once at each concurrency, and before that counted by the engine: one that it cut is seen. An engine
 must not remember them, nor what they have in common, whatever it counts: a few like them are asked twice

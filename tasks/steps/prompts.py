@@ -4,12 +4,9 @@ Units and formulas:
     wall_s:   of a request, sent to last byte. Of a window, first request sent to last byte of the last answer.
     tok/s:    completion tokens by usage over the window's seconds. For chars/s: its characters over the same.
 
-A window is one repeat. Not streamed: nothing but the whole answer is timed, thinking included.
-
-An engine that is asked its prompts again must not remember them, whatever it counts: some like them are asked twice
-(`asked_twice.py`).
-
-A program in an answer is run behind the window's clock, by `tasks.sandbox` and by nobody else.
+A window is one repeat. Not streamed: nothing but the whole answer is timed, thinking included. An engine that is asked
+its prompts again must not remember them, whatever it counts: some like them are asked twice (`asked_twice.py`). A
+program in an answer is run behind the window's clock, by `tasks.sandbox` and by nobody else.
 """
 
 from __future__ import annotations

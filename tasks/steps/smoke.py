@@ -57,18 +57,14 @@ async def sanity(ctx: StepContext) -> list[Finding | None]:
     rows = await ctx.resume(SANITY, ("question_id",))
     answered = {row["question_id"] for row in rows}
     asked = [question for question in questions_for(ctx.cell.model) if question.question_id not in answered]
-    fresh = await _answers(ctx, asked)
+    most_tokens = sanity_tokens(ctx.cell)
+    bodies = [ctx.client.request(Prompt(each.prompt), most_tokens, fixed=False, logprobs="written") for each in asked]
+    replies = await ctx.client.complete_all(bodies, SANITY_AT_ONCE)
+    fresh = [_row(question, reply) for question, reply in zip(asked, replies, strict=True)]
     await ctx.write(SANITY, fresh)
     rows += fresh
     ctx.tell(Progress(100, f"{sum(row['is_right'] for row in rows)} of {len(rows)} sanity questions right"))
     return [failed_sanity(rows), cut_off_sanity(rows), improbable_text([row["mean_logprob"] for row in rows])]
-
-
-async def _answers(ctx: StepContext, asked: list[SanityQuestion]) -> list[dict[str, Any]]:
-    most_tokens = sanity_tokens(ctx.cell)
-    bodies = [ctx.client.request(Prompt(each.prompt), most_tokens, fixed=False, logprobs="written") for each in asked]
-    replies = await ctx.client.complete_all(bodies, SANITY_AT_ONCE)
-    return [_row(question, reply) for question, reply in zip(asked, replies, strict=True)]
 
 
 def _row(question: SanityQuestion, reply: Reply) -> dict[str, Any]:
