@@ -132,7 +132,9 @@ def main() -> int:
     parser.add_argument("--deadline-s", type=float, default=HEARTBEAT_DEADLINE_S, help="silence that frees a cell")
     parser.add_argument("--secrets-fd", type=int, help="descriptor with keys and tokens, as one JSON object")
     parser.add_argument("--with-parent", action="store_true", help="stop when the starting process is gone")
-    parser.add_argument("--metadata", metavar="URL", help="the machine's metadata service: its cloud's notice is there")
+    parser.add_argument(
+        "--metadata", metavar="URL", help="the machine's metadata service, asked for its cloud's notice"
+    )
     args = parser.parse_args()
     secrets.receive(args.secrets_fd)
     guard_streams()

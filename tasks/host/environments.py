@@ -168,7 +168,9 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     python = commands.add_parser("python", help="make the environments that are missing, print the interpreters of all")
     python.add_argument("names", nargs="+", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
-    python.add_argument("--then-s", type=float, help="seconds of what follows: lines say what is left of the whole")
+    python.add_argument(
+        "--then-s", type=float, help="seconds of what follows: each line says what is left of the whole"
+    )
     commands.add_parser("list", help="show every environment, its folder and whether it is ready")
     commands.add_parser("suffix", help="try the suffix-decoding add-on of engine-cpu again")
     arguments = parser.parse_args(argv)
