@@ -52,9 +52,7 @@ def baked(tools: Path, tell: Tell) -> Path:
     """The baked layer: `uv`, `wheels/` and `layer/<folder of the home>`; made first if it is missing.
 
     `tools`: interpreter of the environment `uv`, whose uv and pip do the work.
-
-    Raises:
-        LabError: it can't be made; the text says why.
+    Raises LabError: it can't be made; the text says why.
     """
     python = bake_python()
     if python is None:

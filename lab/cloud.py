@@ -69,9 +69,7 @@ class Lab:
     def up(self, tell: Tell) -> None:
         """Start the cloud unless it is up; what an earlier one left, for example when it was killed, is removed first.
 
-        Raises:
-            LabError: this machine can't run it, or it did not come up.
-            InstallError: its environment can't be made.
+        Raises LabError: this machine can't run it, or it did not come up; InstallError: its environment can't be made.
         """
         if self.running:
             return
@@ -98,8 +96,7 @@ class Lab:
     def down(self) -> None:
         """Remove everything: SkyPilot's API server, the cloud, bodies, files. Also removes what a killed lab left.
 
-        Raises:
-            LabError: the folder holds something that is not a lab.
+        Raises LabError: the folder holds something that is not a lab.
         """
         root, record = self.paths.root, self._record()
         if root.exists() and not self.paths.marker.exists() and any(root.iterdir()):
@@ -121,11 +118,7 @@ class Lab:
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables for processes that use the lab's cloud.
-
-        Raises:
-            LabError: the lab is not up.
-        """
+        """Variables for processes that use the lab's cloud. Raises LabError: the lab is not up."""
         record = self._demand_up()
         return {
             MARK: str(self.paths.root),
@@ -150,8 +143,7 @@ class Lab:
     def weather(self) -> Conditions:
         """What the cloud's door and its machines suffer; `lab.weather.settings` changes it.
 
-        Raises:
-            LabError: the lab is not up.
+        Raises LabError: the lab is not up.
         """
         self._demand_up()
         return Conditions(self.paths.weather)
@@ -189,8 +181,7 @@ class Lab:
     def preempt(self, name: str) -> list[str]:
         """Reclaim a cluster (its name, with or without the user's hash) or one instance; returns the instances' ids.
 
-        Raises:
-            LabError: no living instance has that name.
+        Raises LabError: no living instance has that name.
         """
         doomed = self._living(name)
         for each in doomed:
@@ -204,9 +195,7 @@ class Lab:
         """Announce in a cluster's (or one instance's) metadata that it is reclaimed; returns the instances' ids.
 
         `name` is as for `preempt`. Without `in_s` it is only recommended to leave, and nothing follows.
-
-        Raises:
-            LabError: no living instance has that name, or one has no body yet.
+        Raises LabError: no living instance has that name, or one has no body yet.
         """
         warned, now_s = self._living(name), time.time()
         for each in warned:
@@ -228,8 +217,7 @@ class Lab:
     def capacity(self, zone: str, count: int | None) -> None:
         """Limit the instances that a zone can hold; 0: none can be launched there, None: no limit.
 
-        Raises:
-            LabError: the lab is not up.
+        Raises LabError: the lab is not up.
         """
         self._demand_up()
         table = self.capacities()

@@ -43,8 +43,7 @@ def body_processes(root: Path) -> list[int]:
 def kill(root: Path) -> None:
     """Kill every process of a lab, and unlink the semaphores they had open (a killed process can't).
 
-    Raises:
-        TimeoutError: some were still alive after `GRACE_S`.
+    Raises TimeoutError: some were still alive after `GRACE_S`.
     """
     deadline = time.monotonic() + GRACE_S
     mapped: set[int] = set()

@@ -84,11 +84,7 @@ def start_daemon(places: LabPaths, python: Path, layer: Path) -> subprocess.Pope
 
 
 def wait_ready(places: LabPaths, process: subprocess.Popen[bytes]) -> Ports:
-    """Where the cloud listens, once it does.
-
-    Raises:
-        LabError: it ended, or took longer than `START_S`.
-    """
+    """Where the cloud listens, once it does. Raises LabError: it ended, or took longer than `START_S`."""
     wait_until(lambda: places.ready.exists() or process.poll() is not None, START_S)
     if not places.ready.exists():
         tail = places.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]

@@ -15,9 +15,7 @@ def set_weather(
 
     `where` is store, cloud, machines or a region. `amount` is seconds or a share; None: the kind's own. After
     `lasts_s` it clears by itself; None: it stays.
-
-    Raises:
-        LabError: there is no such weather.
+    Raises LabError: there is no such weather.
     """
     kind = _kind(where, what)
     if lasts_s is not None and not lasts_s > 0:
@@ -30,11 +28,7 @@ def set_weather(
 
 
 def clear_weather(conditions: Conditions, where: str | None = None) -> None:
-    """Fine weather, everywhere or in one place.
-
-    Raises:
-        LabError: there is no such place.
-    """
+    """Fine weather, everywhere or in one place. Raises LabError: there is no such place."""
     if where is not None and where not in KINDS:
         raise LabError(_no_such_place(where))
     conditions.write([each for each in conditions.now() if where not in (None, each.where)])

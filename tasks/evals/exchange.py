@@ -78,9 +78,7 @@ def apply(policy: Policy, body: Mapping[str, Any], sample: int) -> tuple[dict[st
     `stop` is one of these for a reason: vLLM looks for stop strings inside the thinking, too. It then answers with
     content null and finish_reason "stop", which reads like an empty answer (vllm#53066). The number of the sample, from
     0, is added to the seed.
-
-    Raises:
-        RequestRefused: no messages, or one of `REFUSED`.
+    Raises RequestRefused: no messages, or one of `REFUSED`.
     """
     if not isinstance(body.get("messages"), list) or not body["messages"]:
         raise RequestRefused("messages: missing or empty; expected a list of chat messages")
@@ -128,8 +126,7 @@ def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]
 def plain_text(content: object) -> str:
     """The text of a message's content: a string, OpenAI content parts, or nothing.
 
-    Raises:
-        ValueError: a part that is no text, e.g. an image; no suite here asks with one.
+    Raises ValueError: a part that is no text, e.g. an image; no suite here asks with one.
     """
     if content is None:
         return ""
@@ -165,11 +162,7 @@ class Sent(NamedTuple):
 
 
 def sent(body: Mapping[str, Any], dropped: Sequence[str], sample: int) -> Sent:
-    """The request with its names.
-
-    Raises:
-        ValueError: the text is not Unicode (a lone surrogate).
-    """
+    """The request with its names. Raises ValueError: the text is not Unicode (a lone surrogate)."""
     document = canonical(body).encode()
     return Sent(body, document, dropped, sample, request_hash(body, sample), prompt_hash(body["messages"]))
 
@@ -177,8 +170,7 @@ def sent(body: Mapping[str, Any], dropped: Sequence[str], sample: int) -> Sent:
 def row_of(suite: str, asked: Sent, occurrence: int, answer: Any, latency_s: float) -> Row:
     """The engine's answer as a row of `exchanges`, without the columns that say who measured it.
 
-    Raises:
-        AnswerUnusable: it has not one choice with a message, a finish_reason of stop or length, and token counts.
+    Raises AnswerUnusable: it has not one choice with a message, a finish_reason of stop or length, and token counts.
     """
     try:
         (choice,), usage = answer["choices"], answer["usage"]

@@ -30,8 +30,7 @@ class MetricMissing(SpecsweepError):
 def sample_row(item_paired: Paired, spec: EvalStep, sample: int) -> dict[str, Any]:
     """One graded answer as a row of `eval_samples`, without its identity; `sample` is which answer to the item, from 0.
 
-    Raises:
-        ValueError: a suite without letters, and a framework that didn't say whether the answer passed.
+    Raises ValueError: a suite without letters, and a framework that didn't say whether the answer passed.
     """
     item, graded, exchange = item_paired
     letters, said = spec.suite.letters, graded.extracted
@@ -56,8 +55,7 @@ def sample_row(item_paired: Paired, spec: EvalStep, sample: int) -> dict[str, An
 def marks(suite: SuiteFacts, gold: str | None, details: Mapping[str, Any], exchange: Row) -> dict[str, Any]:
     """What follows from the recorded answer alone, so that it can be found again without a framework or an engine.
 
-    Raises:
-        ValueError: a suite without letters, and no word on whether the answer passed.
+    Raises ValueError: a suite without letters, and no word on whether the answer passed.
     """
     body = exchange["body"] or ""
     readings = read(suite.letters, exchange["reasoning"] or "", body)
@@ -83,9 +81,7 @@ def score_rows(
     """Rows of `eval_scores` of all graded answers of a step: ours by every reader, then the framework's own.
 
     There is one result per sample. `dataset_revision` is the commit of the dataset, or the sha256 of the file.
-
-    Raises:
-        MetricMissing: a result lacks the framework's default metric.
+    Raises MetricMissing: a result lacks the framework's default metric.
     """
     version = results[0].version
     return [

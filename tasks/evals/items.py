@@ -40,9 +40,7 @@ def prepared(spec: EvalStep, cache: Path, tell: Tell) -> Prepared:
     """The items that this step asks: the same in every cell, framework, process and attempt.
 
     Fetched records are kept in `cache`; `tell` gets a line about what takes long or is left out.
-
-    Raises:
-        DatasetUnavailable: one line that says what is missing or wrong, and what would be accepted.
+    Raises DatasetUnavailable: one line that says what is missing or wrong, and what would be accepted.
     """
     source = _source(spec, cache, tell)
     items = _items(spec, source, tell)

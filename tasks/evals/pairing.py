@@ -42,9 +42,7 @@ def paired(
 
     `sample` is which answer to every item, from 0. `quoted`: whether an error may show what was said; a gated suite's
     text may not be spread.
-
-    Raises:
-        PairingError: an item is missing, or was graded on anything but the response log's answer to its own prompt.
+    Raises PairingError: an item is missing, or was graded on anything but the response log's answer to its own prompt.
     """
     graded = _by_item(result, items)
     hashes = {item.item_id: prompt_hash(graded[item.item_id].messages) for item in items}

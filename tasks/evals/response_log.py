@@ -81,9 +81,7 @@ class ResponseLog:
 
         `suite` is the evaluation step that asks; rows of other suites are left alone. `known` are rows of `exchanges`
         that earlier attempts of this cell recorded.
-
-        Raises:
-            WrongResponseLog: a known row is another cell's.
+        Raises WrongResponseLog: a known row is another cell's.
         """
         strangers = {row.get("cell_key", policy.cell_key) for row in known} - {policy.cell_key}
         if strangers:
@@ -126,11 +124,7 @@ class ResponseLog:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Store what is left, however the work ended.
-
-        Raises:
-            Exception: whatever `write` raised, now or before.
-        """
+        """Store what is left, however the work ended. Raises Exception: whatever `write` raised, now or before."""
         self._end_requests("the response log ends")
         self._parts.leave()
         self._watching.cancel()
@@ -170,8 +164,7 @@ class ResponseLog:
     async def failed(self) -> str:
         """Wait until the work can't go on; returns why the engine can't be asked any more. To be raced with the work.
 
-        Raises:
-            Exception: whatever `write` raised: answers can't be stored.
+        Raises Exception: whatever `write` raised: answers can't be stored.
         """
         await asyncio.wait({self._watching, self._flushing}, return_when=asyncio.FIRST_COMPLETED)
         if self._flushing.done():
@@ -296,8 +289,7 @@ class Parts:
     async def flush(self) -> None:
         """Store all rows that wait now; a row leaves the queue only when its part is written.
 
-        Raises:
-            Exception: whatever `write` raised; the rows still wait.
+        Raises Exception: whatever `write` raised; the rows still wait.
         """
         self._due.clear()
         while self._waiting:
@@ -306,11 +298,7 @@ class Parts:
             del self._waiting[: len(part)]
 
     async def keep_flushing(self) -> None:
-        """Flush when enough rows wait and every so often, until `leave`.
-
-        Raises:
-            Exception: whatever `write` raised.
-        """
+        """Flush when enough rows wait and every so often, until `leave`. Raises Exception: whatever `write` raised."""
         while not self._leaving:
             try:
                 async with asyncio.timeout(self._every_s):

@@ -43,9 +43,7 @@ def item_of(suite: SuiteFacts, record: Record, subset: str, *, plain: bool) -> I
 
     `plain`: the question becomes the whole user message, options included, as one line, the way the demo family was
     taught: `what ... ? gold (A) teal (B)`.
-
-    Raises:
-        WrongShape: a column is missing, or has what it can't have.
+    Raises WrongShape: a column is missing, or has what it can't have.
     """
     item = _ifeval(record) if suite.columns is None else _multiple_choice(suite, suite.columns, record, subset)
     if not (plain and item.choices):

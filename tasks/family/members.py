@@ -46,8 +46,7 @@ def folder_of(member: str) -> Path:
 def revision_of(member: str) -> str:
     """What identifies a member: a shipped one's files, or the recipe of one that is trained here.
 
-    Raises:
-        MemberUnavailable: it is shipped, and is missing or damaged; or there is no such member.
+    Raises MemberUnavailable: it is shipped, and is missing or damaged; or there is no such member.
     """
     if member in ON_REQUEST:
         return recipe_hash()

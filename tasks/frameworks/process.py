@@ -70,8 +70,7 @@ class Framework:
     async def run(self, job: Job, name: str) -> Result:
         """Do a job whose files are called `name`; if this is cancelled, the process ends at once.
 
-        Raises:
-            FrameworkFailed: it could not start, died, reported an error, or did not bring one sample per item.
+        Raises FrameworkFailed: it could not start, died, reported an error, or did not bring one sample per item.
         """
         path = self._workdir / f"{name}.json"
         async with self._turn:
@@ -93,8 +92,7 @@ class Framework:
     async def warm_up(self) -> None:
         """Start the process now, so that its imports are over when the first job comes.
 
-        Raises:
-            FrameworkFailed: it could not start.
+        Raises FrameworkFailed: it could not start.
         """
         async with self._turn:
             await self._running()
@@ -176,11 +174,7 @@ class Frameworks:
         self._started: dict[FrameworkName, Framework] = {}
 
     def get(self, name: FrameworkName) -> Framework:
-        """The framework, the same each time.
-
-        Raises:
-            FrameworkFailed: its environment is not installed.
-        """
+        """The framework, the same each time. Raises FrameworkFailed: its environment is not installed."""
         if name not in self._started:
             python = environments.python_of(name)
             if python is None:

@@ -41,9 +41,7 @@ def allow_reading(folders: Iterable[Path]) -> None:
     """Take from this process, and from all that it may start, every file but those below `folders`, to be read.
 
     What is open stays open. `no_new_privs` must be set.
-
-    Raises:
-        OSError: this kernel has no Landlock, or it is switched off.
+    Raises OSError: this kernel has no Landlock, or it is switched off.
     """
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -163,8 +161,7 @@ class _Filter(ctypes.Structure):
 def allow_computing() -> None:
     """Refuse every system call that is not on the list; `no_new_privs` must be set.
 
-    Raises:
-        OSError: this kernel has no seccomp filters, or the list of its architecture isn't known.
+    Raises OSError: this kernel has no seccomp filters, or the list of its architecture isn't known.
     """
     machine = MACHINES.get(platform.machine())
     if machine is None:

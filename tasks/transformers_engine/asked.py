@@ -52,8 +52,7 @@ class Asked(NamedTuple):
 def asked(body: Mapping[str, Any]) -> Asked:
     """Read the body of a chat request, or of one to `/tokenize`.
 
-    Raises:
-        BadRequest: a field has the wrong type, or asks for what this server doesn't do.
+    Raises BadRequest: a field has the wrong type, or asks for what this server doesn't do.
     """
     for name, nothing in REFUSED.items():
         if body.get(name) not in (None, nothing):

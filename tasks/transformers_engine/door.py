@@ -126,11 +126,7 @@ class Server(ThreadingHTTPServer):
         return self.counters.page(waiting | self.memory.gauges())
 
     def job(self, wanted: Asked, connection: socket.socket) -> Job:
-        """A request, its prompt rendered and found to fit.
-
-        Raises:
-            BadRequest: it doesn't fit into the context.
-        """
+        """A request, its prompt rendered and found to fit. Raises BadRequest: it doesn't fit into the context."""
         prompt = self.generator.tokens_of(wanted)
         room = self.arguments.max_model_len - len(prompt)
         if room < (wanted.max_tokens or 1):

@@ -40,8 +40,7 @@ class Generator:
     def tokens_of(self, wanted: Asked) -> list[int]:
         """The prompt as the model's own chat template renders it.
 
-        Raises:
-            BadRequest: the template refuses the messages.
+        Raises BadRequest: the template refuses the messages.
         """
         tokenizer = self._loaded.tokenizer
         try:

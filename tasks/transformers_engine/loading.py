@@ -58,8 +58,7 @@ class Loaded(NamedTuple):
 def load(arguments: Arguments) -> Loaded:
     """Load everything; it takes as long as reading the weights takes.
 
-    Raises:
-        SystemExit: this release of transformers drafts in another way, so that nothing could be counted.
+    Raises SystemExit: this release of transformers drafts in another way, so that nothing could be counted.
     """
     device = arguments.device or ("cuda:0" if torch.cuda.is_available() else "cpu")
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, revision=arguments.revision)
