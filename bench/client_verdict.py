@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-OWN = ("ours", "floor", "httpx")
-"""Clients that bench/client_loops.py runs."""
+OWN = ("ours", "floor", "httpx")  # clients that bench/client_loops.py runs
 
 TARGETS = {"cpu_ms": 0.2, "latency_ms": 135.0, "ttft_ms": 75.0, "tok_s_error": 0.01, "start_s": 1.5, "memory_mb": 60.0}
 """Most that ours may show.
@@ -19,11 +18,8 @@ DELIVERED = 0.95
 """Least share of the requested streams that is in flight. Streams of 100 ms spend much of their round on the way,
 whichever client sends."""
 
-WITHIN = 0.05
-"""Share of the best peer's figure by which ours may be behind it."""
-
-Loads = dict[str, dict[str, Any]]
-"""What one client did under each load that it was given."""
+WITHIN = 0.05  # share of the best peer's figure by which ours may be behind it
+Loads = dict[str, dict[str, Any]]  # what one client did under each load that it was given
 
 
 class Column(NamedTuple):

@@ -40,18 +40,14 @@ from warehouse.dataset.statistics.visits import Arm, VisitRates, components, pla
 from warehouse.ledger.formulas import student_quantile
 
 SEED = 20261122
-RUNS = 220
-"""Of a row with four cells; one with eleven has a third: each has more than 2000 ratios."""
-FEW = 4
-"""Cells from which an interval may not be too wide, either."""
+RUNS = 220  # of a row with four cells; one with eleven has a third: each has more than 2000 ratios
+FEW = 4  # cells from which an interval may not be too wide, either
 CONDITIONS = 3
 CHANCE = 2.6
 """Standard errors by which a figure may lie beyond a bound before it counts: chance alone goes so far once in 200."""
 LOWEST, HIGHEST, FALSE = 0.93, 0.97, 0.05
 MIN_REPEATS, MAX_REPEATS, WITHIN = 3, 15, 0.02
-UNTIL_PRECISE = 0
-"""Instead of a number of repeats: as many as it takes."""
-
+UNTIL_PRECISE = 0  # instead of a number of repeats: as many as it takes
 Design = Literal["lone", "bracketed", "mirrored", "balanced"]
 
 T = [math.inf, math.inf, *(student_quantile(0.025, n - 1) for n in range(2, MAX_REPEATS + 1))]
@@ -84,8 +80,7 @@ class Seen(NamedTuple):
 
     covered: float
     told: float
-    alarm: bool | None
-    """None: none can be made."""
+    alarm: bool | None  # None: none can be made
 
 
 def main() -> None:

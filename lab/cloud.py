@@ -32,11 +32,8 @@ from lab.weather.conditions import Conditions
 from tasks.host.environment_install import Tell
 from tasks.host.environments import ensure
 
-STOP_S = 30.0
-"""How long the cloud's process may take to remove its bodies; then it is killed, and they with it."""
-
-NOTICE_S = 120.0
-"""How long before EC2 takes a spot machine it says so."""
+STOP_S = 30.0  # how long the cloud's process may take to remove its bodies; then it is killed, and they with it
+NOTICE_S = 120.0  # how long before EC2 takes a spot machine it says so
 
 SKYPILOT_FILES = ("ray", "skypilot_graceful_shutdown.lock", "jobs_ha_recovery.log")
 """Names that SkyPilot uses in /tmp whatever TMPDIR says."""
@@ -282,8 +279,7 @@ class Instance(NamedTuple):
     """One instance, alive or terminated."""
 
     instance_id: str
-    cluster: str
-    """SkyPilot's name for the cluster on the cloud: the cluster's own name, and a hash of the user."""
+    cluster: str  # SkyPilot's name for the cluster on the cloud: the cluster's own name, and a hash of the user
     region: str
     zone: str
     state: str

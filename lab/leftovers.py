@@ -15,9 +15,7 @@ from lab.paths import MARK, LabPaths
 
 PROC = Path("/proc")
 SHARED_MEMORY = Path("/dev/shm")
-
-GRACE_S = 30.0
-"""How long killed processes may take to go; on a busy machine it was seen to take seconds."""
+GRACE_S = 30.0  # how long killed processes may take to go; on a busy machine it was seen to take seconds
 
 
 def processes(root: Path) -> list[int]:

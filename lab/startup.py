@@ -21,9 +21,7 @@ from lab.errors import LabError
 from lab.paths import CODE, FLEET_UID, KNOWN_MODELS, MARK, DaemonSpec, LabPaths
 from tasks.host.environment_spec import cache_folder, user_cache
 
-START_S = 60.0
-"""How long the cloud may take to come up; 3 s on a quiet machine."""
-
+START_S = 60.0  # how long the cloud may take to come up; 3 s on a quiet machine
 _TICK_S = 0.1
 
 
@@ -102,8 +100,7 @@ def wait_until(done: Callable[[], bool], timeout_s: float) -> None:
 CATALOGS = CODE / "catalogs"
 """Small catalogues with made-up prices, in SkyPilot's own format; it never fetches a file that is there already."""
 
-ACCESS_KEY = "lab"
-"""Access key and secret of the lab's account."""
+ACCESS_KEY = "lab"  # access key and secret of the lab's account
 
 
 def user_hash(root: Path) -> str:

@@ -23,8 +23,7 @@ from warehouse.ledger.outcomes import Ended, ended_with
 from warehouse.ledger.owner import lives_here, owner_name
 from warehouse.ledger.store import Store, open_store
 
-STOP_S = 60.0
-"""A runner that is asked to stop flushes what it has and ends its engine within this time."""
+STOP_S = 60.0  # a runner that is asked to stop flushes what it has and ends its engine within this time
 
 
 def cells_left(store: Store, runs: list[str], words: list[str]) -> Iterator[tuple[str, PlannedCell, int]]:

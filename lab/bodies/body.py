@@ -21,9 +21,7 @@ from lab.bodies import mounts
 from lab.paths import BODY_SPEC, INSIDE, KNOWN_MODELS, SPEED_LOCK, SSH_SOCKET
 
 METADATA_ADDRESS = "169.254.169.254"
-
-SHARED_MEMORY = "2g"
-"""/dev/shm of a body; an engine on the CPU uses three small segments."""
+SHARED_MEMORY = "2g"  # /dev/shm of a body; an engine on the CPU uses three small segments
 
 RUNTIME = ("skypilot-runtime", "sky-user-env")
 """Folders of the baked layer, each seen through an overlay in the body's home."""
@@ -55,14 +53,10 @@ class BodySpec(NamedTuple):
     baked: str
     egress: str
     shared: str
-    cache: str
-    """Folder of the host's user that holds specsweep's environments and models."""
-    python: str
-    """Interpreter that the environments were made with."""
-    read_only: tuple[str, ...]
-    """Paths that appear in the body at their own place."""
-    setup_s: float = 0.0
-    """So much longer takes the setup of SkyPilot's task."""
+    cache: str  # folder of the host's user that holds specsweep's environments and models
+    python: str  # interpreter that the environments were made with
+    read_only: tuple[str, ...]  # paths that appear in the body at their own place
+    setup_s: float = 0.0  # so much longer takes the setup of SkyPilot's task
 
     @classmethod
     def read(cls, folder: Path) -> BodySpec:

@@ -17,8 +17,7 @@ from typing import NamedTuple
 from lab.bodies import mounts
 from lab.paths import FLEET_UID
 
-STAGE = Path("/mnt")
-"""Folder under which the paths wait while their ancestors are covered."""
+STAGE = Path("/mnt")  # folder under which the paths wait while their ancestors are covered
 
 
 class CoverSpec(NamedTuple):

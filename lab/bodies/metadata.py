@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from lab.paths import write_whole
 
-ROLE = "skypilot-v1"
-"""Name of the role (and instance profile) that SkyPilot gives its instances."""
+ROLE = "skypilot-v1"  # name of the role (and instance profile) that SkyPilot gives its instances
 
 _CREDENTIALS = json.dumps(
     {
@@ -74,20 +73,15 @@ def _response(body: str | None, flavor: str) -> bytes:
     return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + content
 
 
-FILE = "announced.json"
-"""In the body's folder, which its cloud writes and its metadata service reads."""
-
-PREEMPTED = "/computeMetadata/v1/instance/preempted"
-"""The one page that is Google's."""
+FILE = "announced.json"  # in the body's folder, which its cloud writes and its metadata service reads
+PREEMPTED = "/computeMetadata/v1/instance/preempted"  # the one page that is Google's
 
 
 class Announced(NamedTuple):
     """Moments in seconds since 1970; None: not announced."""
 
-    risk_s: float | None = None
-    """It is recommended to leave, since then."""
-    reclaim_s: float | None = None
-    """It is taken back then."""
+    risk_s: float | None = None  # it is recommended to leave, since then
+    reclaim_s: float | None = None  # it is taken back then
 
     @classmethod
     def read(cls, folder: Path) -> Announced:

@@ -11,10 +11,7 @@ from pathlib import Path
 
 MS_BIND = 4096
 MS_NOSUID, MS_NODEV = 2, 4
-
-_SYS_MOUNT_SETATTR = 442
-"""The same number on every architecture (linux/unistd.h); kernel 5.12 or newer."""
-
+_SYS_MOUNT_SETATTR = 442  # the same number on every architecture (linux/unistd.h); kernel 5.12 or newer
 _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _MOUNT_ATTR_RDONLY = 1

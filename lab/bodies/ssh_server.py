@@ -18,8 +18,7 @@ from lab.bodies.metadata import Metadata
 from lab.bodies.relay import relay
 from lab.paths import EGRESS_SOCKET, INSIDE
 
-LOGIN_S = 60
-"""How long a client may take to authenticate; bodies boot side by side on few cores."""
+LOGIN_S = 60  # how long a client may take to authenticate; bodies boot side by side on few cores
 
 
 async def _run(process: Any, environment: dict[str, str]) -> None:

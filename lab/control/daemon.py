@@ -85,8 +85,7 @@ def main() -> None:
         queue.close()
 
 
-LOOK_EVERY_S = 1.0
-"""Pause between two looks at the bodies while nothing is launched or terminated."""
+LOOK_EVERY_S = 1.0  # pause between two looks at the bodies while nothing is launched or terminated
 
 
 class Body(NamedTuple):

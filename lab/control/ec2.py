@@ -33,12 +33,10 @@ from lab.bodies.metadata import ROLE
 from lab.paths import BUCKET, RECLAIM_TAG, REGIONS
 
 _ALIVE = ("pending", "running")
-_ACCOUNT = "123456789012"
-"""The account of moto's default credentials."""
+_ACCOUNT = "123456789012"  # the account of moto's default credentials
 
 
-INTERRUPTED = "Server.SpotInstanceTermination"
-"""EC2's code for a spot machine that it took back."""
+INTERRUPTED = "Server.SpotInstanceTermination"  # EC2's code for a spot machine that it took back
 
 
 class LiveInstance(NamedTuple):
@@ -51,8 +49,7 @@ class LiveInstance(NamedTuple):
     private_ip: str
     public_ip: str
     authorized_keys: tuple[str, ...]
-    first_boot: str
-    """Shell script of the commands that cloud-init would run at the first boot."""
+    first_boot: str  # shell script of the commands that cloud-init would run at the first boot
     ends_when_off: bool
     """Whether it is terminated when it powers itself off; else it is stopped, and its disk is kept."""
 
@@ -76,8 +73,7 @@ class ControlPlane:
 
         `capacity`: JSON file, zone -> number of instances; read at every launch.
         """
-        self.changed = threading.Event()
-        """Set when instances were launched or terminated."""
+        self.changed = threading.Event()  # set when instances were launched or terminated
         _mend_moto(capacity, self.changed)
         self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         self._server.start()

@@ -28,13 +28,10 @@ class Request(NamedTuple):
 
     head: bytes
     body: bytes
-    service: str
-    """`s3`, `ec2`, `sts`, ...; empty where it is not signed."""
+    service: str  # `s3`, `ec2`, `sts`, ...; empty where it is not signed
     region: str
-    is_create: bool
-    """An object is written only if it is absent."""
-    form: dict[str, list[str]]
-    """What EC2 is asked: `Action` and its parameters; empty for other services."""
+    is_create: bool  # an object is written only if it is absent
+    form: dict[str, list[str]]  # what EC2 is asked: `Action` and its parameters; empty for other services
 
     @property
     def rents(self) -> bool:

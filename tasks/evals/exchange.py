@@ -99,8 +99,7 @@ def _says_nothing(name: str, value: object) -> bool:
     return value is None or value is False or value in ([], {}, "") or (name == "n" and value == 1)
 
 
-HASH_DIGITS = 32
-"""Hex digits of sha256 that are kept: 128 bits, so no two requests of any store will collide."""
+HASH_DIGITS = 32  # hex digits of sha256 that are kept: 128 bits, so no two requests of any store will collide
 
 
 def prompt_hash(messages: Sequence[Mapping[str, Any]]) -> str:

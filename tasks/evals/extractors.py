@@ -94,14 +94,11 @@ _STATEMENT = re.compile(r"\b(?:statement|part|reason|premise|claim)s?\s+\Z", re.
 class Readings(NamedTuple):
     """One answer as several readers have it; None: that reader finds nothing."""
 
-    last_in_body: str | None
-    """Ours: a letter."""
+    last_in_body: str | None  # ours: a letter
     strict: str | None
     """What follows "The answer is": a letter where lm-eval's exact_match would take it for one, else as it stands."""
-    flexible: str | None
-    """The last option in brackets, without lm-eval's fallbacks for answers that have none."""
-    first: str | None
-    """The first option named anywhere, the thinking included: the trap."""
+    flexible: str | None  # the last option in brackets, without lm-eval's fallbacks for answers that have none
+    first: str | None  # the first option named anywhere, the thinking included: the trap
 
 
 def read(letters: str, reasoning: str, body: str) -> Readings:
@@ -218,10 +215,8 @@ def _first(letters: str, text: str) -> str | None:
 class Announcement(NamedTuple):
     """One place where an answer is announced."""
 
-    at: int
-    """Where it begins."""
-    end: int
-    """Where the announcement itself ends: behind the cue, or behind what is said of the letter."""
+    at: int  # where it begins
+    end: int  # where the announcement itself ends: behind the cue, or behind what is said of the letter
     letter: str | None
     """None: it names several options. An answer that hedges is no answer."""
 
@@ -229,8 +224,7 @@ class Announcement(NamedTuple):
 class Announced(NamedTuple):
     """What a text announces, in the order of the text."""
 
-    answers: list[Announcement]
-    """As in "the answer is (B)" and "(B) is the correct answer"."""
+    answers: list[Announcement]  # as in "the answer is (B)" and "(B) is the correct answer"
     correct: frozenset[str]
     """Options of which the text only says that they are correct, as it may of several statements."""
 

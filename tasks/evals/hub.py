@@ -21,23 +21,12 @@ from tasks.frameworks.fetch import COMMIT_FILE
 from tasks.host.environments import python_of
 from tasks.host.hub import token_variables
 
-DATASETS = "datasets"
-"""Folder of the user's cache in which fetched records are kept."""
-
-NEWEST = "newest"
-"""Folder of a dataset whose commit nobody pinned: what was the newest when this node first asked."""
-
-FETCH_S = 1800.0
-"""Longest fetch: MMLU-Pro's 12,032 records are 5 MB; KMMLU has 45 files of some hundred kB each."""
-
-TELL_EVERY_S = 0.5
-"""Pause between two lines about a fetch that goes on."""
-
+DATASETS = "datasets"  # folder of the user's cache in which fetched records are kept
+NEWEST = "newest"  # folder of a dataset whose commit nobody pinned: what was the newest when this node first asked
+FETCH_S = 1800.0  # longest fetch: MMLU-Pro's 12,032 records are 5 MB; KMMLU has 45 files of some hundred kB each
+TELL_EVERY_S = 0.5  # pause between two lines about a fetch that goes on
 REMEDY = "or set `dataset:` to a local file"
-
-HubDataset = SuiteFacts | SpeedBenchFacts
-"""What lies on the hub."""
-
+HubDataset = SuiteFacts | SpeedBenchFacts  # what lies on the hub
 Tell = Callable[[str], None]
 
 

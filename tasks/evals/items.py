@@ -29,10 +29,8 @@ class Prepared(NamedTuple):
 
 
 class _Source(NamedTuple):
-    name: str
-    """As errors name it."""
-    records: list[tuple[str, dict[str, Any]]]
-    """Each with its subset."""
+    name: str  # as errors name it
+    records: list[tuple[str, dict[str, Any]]]  # each with its subset
     revision: str
 
 

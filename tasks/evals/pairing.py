@@ -16,8 +16,7 @@ from tasks.evals.items import right_answer
 from tasks.frameworks.job import Item, Result, Sample, without_thoughts
 from warehouse.ledger.tables import Row
 
-EXCERPT_CHARS = 80
-"""Characters of an answer that an error shows."""
+EXCERPT_CHARS = 80  # characters of an answer that an error shows
 
 AnswersTo = Callable[[str, int], Sequence[Row]]
 """The response log's answers to a prompt hash, as rows of `exchanges` in order of occurrence, for one sample."""

@@ -16,8 +16,7 @@ from tasks.evals.exchange import Count
 from tasks.meters import samples
 from warehouse.ledger.clock import duration
 
-WINDOW_S = 120.0
-"""The rate is that of the last two minutes: the batch is smaller at the end, and slower as a whole."""
+WINDOW_S = 120.0  # the rate is that of the last two minutes: the batch is smaller at the end, and slower as a whole
 
 
 class Pace:
@@ -83,8 +82,7 @@ def _unfinished(count: Count) -> float:
     return max(0.0, generated(count) - count.fresh_tokens) if count.in_flight else 0.0
 
 
-UNKNOWN_AT_ONCE = 8
-"""Requests at a time where the engine says nothing about its cache and the cell sets no limit."""
+UNKNOWN_AT_ONCE = 8  # requests at a time where the engine says nothing about its cache and the cell sets no limit
 
 CACHE_INFO = "vllm:cache_config_info"
 """vLLM's metric that has the cache's configuration as labels, one line per data-parallel engine."""

@@ -42,12 +42,10 @@ class Regraded(NamedTuple):
     """A step graded again. `grading` is to be written where anything changed, were it only the readers' version."""
 
     grading: Grading
-    changes: tuple[Change, ...]
-    """Readers that read otherwise in any item."""
+    changes: tuple[Change, ...]  # readers that read otherwise in any item
     verdict_before: Verdict
     reasons_before: tuple[str, ...]
-    other_marks: int
-    """Answers that are now right, cut off or blank where they were not, or the other way round."""
+    other_marks: int  # answers that are now right, cut off or blank where they were not, or the other way round
     outdated: int
     """Answers that readers of another version graded: arms are only compared where one version graded both."""
 

@@ -32,17 +32,10 @@ from tasks.evals.exchange import (
 from tasks.evals.watch import POLL_S, STALLED_S, EngineWatch
 from warehouse.ledger.tables import Row
 
-FLUSH_S = 60.0
-"""The longest that an answer waits to be stored: what a preemption may cost."""
-
-FLUSH_ITEMS = 64
-"""Answers stored together."""
-
-LARGEST_REQUEST_BYTES = 64 * 2**20
-"""A prompt of a million tokens has some 10 MB as JSON."""
-
-LEAVE_S = 1.0
-"""How long clients have to take their last answers when the response log ends."""
+FLUSH_S = 60.0  # the longest that an answer waits to be stored: what a preemption may cost
+FLUSH_ITEMS = 64  # answers stored together
+LARGEST_REQUEST_BYTES = 64 * 2**20  # a prompt of a million tokens has some 10 MB as JSON
+LEAVE_S = 1.0  # how long clients have to take their last answers when the response log ends
 
 IDLE_S = 2.0
 """Connections idle for longer are closed on our side. After 5 s vLLM would close them, and what is sent at that moment
@@ -52,9 +45,7 @@ IN_ONE_PIECE_BYTES = 2**20
 """Longer requests are read by a thread, piece by piece, so that they don't block the loop. That costs a millisecond."""
 
 _JSON = {"content-type": "application/json"}
-
-Write = Callable[[Sequence[Row]], Awaitable[None]]
-"""Stores rows of `exchanges`; may be slow."""
+Write = Callable[[Sequence[Row]], Awaitable[None]]  # stores rows of `exchanges`; may be slow
 
 
 class WrongResponseLog(SpecsweepError):

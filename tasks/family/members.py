@@ -12,20 +12,13 @@ from pathlib import Path
 from configs.errors import SpecsweepError
 from tasks.host.environment_spec import user_cache
 
-SHIPPED = ("target", "draft", "dflash", "mtp")
-"""Members that lie in `WEIGHTS`, the same for everybody."""
-
-ON_REQUEST = ("diffusion",)
-"""Members too large to ship: trained once, into the user's cache."""
-
+SHIPPED = ("target", "draft", "dflash", "mtp")  # members that lie in `WEIGHTS`, the same for everybody
+ON_REQUEST = ("diffusion",)  # members too large to ship: trained once, into the user's cache
 WEIGHTS = Path(__file__).parent / "weights"
 
 RESTORE = "run `git checkout tasks/family/weights`"
 TRAIN = "`bin/sweep run demo-diffusion` trains it"
-
-DONE_FILE = "DONE"
-"""What a member's training came to, and the sha256 of each file it wrote; written last."""
-
+DONE_FILE = "DONE"  # what a member's training came to, and the sha256 of each file it wrote; written last
 TRAINER = Path(__file__).parent / "training"
 
 COSMETIC_FILES = frozenset({"__init__.py", "build.py"})

@@ -19,15 +19,9 @@ from llm_eval.models.openai_backend import OpenAIModel
 from tasks.frameworks.job import Item, Job, Result, Sample, Score, one_line, serve, version_of, without_thoughts
 
 FRAMEWORK: Final = "hret"
-
-ORDERED: Final = "specsweep-ordered"
-"""Our backend in HRET's registry."""
-
-RECALLED: Final = "specsweep-recalled"
-"""Another, which gives answers that are there already."""
-
-ITEMS: Final = "specsweep-items"
-"""The job's items in HRET's registry of datasets."""
+ORDERED: Final = "specsweep-ordered"  # our backend in HRET's registry
+RECALLED: Final = "specsweep-recalled"  # another, which gives answers that are there already
+ITEMS: Final = "specsweep-items"  # the job's items in HRET's registry of datasets
 
 LONGEST_ANSWER_S: Final = 7 * 86400
 """Timeout of a request. The response log ends what makes no progress; a long thought is no failure."""
@@ -35,11 +29,8 @@ LONGEST_ANSWER_S: Final = 7 * 86400
 MAX_RETRIES: Final = 2
 """Of the OpenAI client, after 0.5 s and 1 s. An engine that died needs the runner."""
 
-ENDINGS: Final = ("stop", "length")
-"""Finish reasons of a real answer."""
-
-Said = dict[str, Any]
-"""A sample as HRET hands it around."""
+ENDINGS: Final = ("stop", "length")  # finish reasons of a real answer
+Said = dict[str, Any]  # a sample as HRET hands it around
 
 
 class UnusableItem(ValueError):

@@ -21,8 +21,7 @@ from typing import Any, Final, Literal, TextIO
 PACKAGES: Final = {"lm-eval": "lm-eval", "inspect": "inspect-ai", "hret": "haerae-evaluation-toolkit"}
 """The package whose version is the framework's version."""
 
-LONGEST_ERROR = 500
-"""Characters: an error is one line in a terminal; the traceback in the adapter's log has the rest."""
+LONGEST_ERROR = 500  # characters: an error is one line in a terminal; the traceback in the adapter's log has the rest
 
 
 @dataclass(frozen=True)

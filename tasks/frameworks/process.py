@@ -30,17 +30,10 @@ _INHERITED_PREFIX: Final = "LC_"
 by any name, proxies, what would steer a framework from outside of the sweep's file. What else an adapter needs is set
 below."""
 
-DYING_S: Final = 5.0
-"""How long a process may take to leave after it closed its pipe, for its own exit code."""
-
-_LAST_BYTES: Final = 65536
-"""How much of a log's end is searched for its last line."""
-
-_LONGEST_LINE: Final = 300
-"""Characters of a log's last line that an error repeats."""
-
-_MOST_NAMED: Final = 3
-"""Items that an error names."""
+DYING_S: Final = 5.0  # how long a process may take to leave after it closed its pipe, for its own exit code
+_LAST_BYTES: Final = 65536  # how much of a log's end is searched for its last line
+_LONGEST_LINE: Final = 300  # characters of a log's last line that an error repeats
+_MOST_NAMED: Final = 3  # items that an error names
 
 
 class FrameworkFailed(SpecsweepError):

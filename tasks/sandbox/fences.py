@@ -19,9 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-"""System calls; the same numbers on every architecture."""
-
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # system calls; the same numbers on every architecture
 VERSION_FLAG = 1
 RULE_PATH_BENEATH = 1
 
@@ -147,8 +145,7 @@ LOAD, JUMP_IF_EQUAL, JUMP_IF_ANY, RETURN = 0x20, 0x15, 0x45, 0x06
 NUMBER_AT, MACHINE_AT, SECOND_AT, THIRD_AT = 0, 4, 24, 32
 """Offsets in `struct seccomp_data`: the call, the architecture, the lower halves of the second and third argument."""
 
-Step = tuple[int, int, int, int]
-"""Code, how many instructions are left out if it jumps, how many if not, and k."""
+Step = tuple[int, int, int, int]  # code, how many instructions are left out if it jumps, how many if not, and k
 
 ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000
 """What a filter returns: go on, fail with EPERM, end the process."""

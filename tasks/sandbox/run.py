@@ -20,19 +20,12 @@ from typing import IO, Any, Literal, NamedTuple
 from configs.steps.prompts import Case, Check, Workload
 
 JAIL = Path(__file__).with_name("jail.py")
-
-MOST_OUTPUT_BYTES = 64 * 1024
-"""Of standard output and error together; no case of ours prints a tenth of it."""
-
-REASON_CHARS = 200
-"""Longest reason that a row keeps."""
-
+MOST_OUTPUT_BYTES = 64 * 1024  # of standard output and error together; no case of ours prints a tenth of it
+REASON_CHARS = 200  # longest reason that a row keeps
 Ending = Literal["ended", "failed", "timed_out", "not_run"]
 
 OUTPUT, ERROR, ENDED = "stdout", "stderr", "ended"
-
-Cut = Literal["", "time", "output"]
-"""What ended a program from outside; empty: nothing did."""
+Cut = Literal["", "time", "output"]  # what ended a program from outside; empty: nothing did
 
 
 class Ran(NamedTuple):
@@ -40,8 +33,7 @@ class Ran(NamedTuple):
 
     ending: Ending
     stdout: str
-    reason: str
-    """One line; empty where it ended well."""
+    reason: str  # one line; empty where it ended well
 
 
 def run(source: str, check: Check, case: Case, *, fenced: bool = True) -> Ran:
@@ -145,8 +137,7 @@ def _ran(code: int, said: dict[str, bytes], cut: Cut, ready: bool, check: Check)
     return Ran("ended", stdout, "")
 
 
-PLACE = re.compile(r'^  File "<program>", line (\d+)', re.MULTILINE)
-"""A line of the program in a traceback."""
+PLACE = re.compile(r'^  File "<program>", line (\d+)', re.MULTILINE)  # a line of the program in a traceback
 
 
 def _error(stderr: str) -> str:
@@ -200,10 +191,7 @@ def _ends(line: str, fence: str) -> bool:
 
 
 Outcome = Literal["correct", "wrong", "failed", "timed_out", "not_run"]
-
-SHOWN_CHARS = 60
-"""Of what was printed and of what should have been, in a reason."""
-
+SHOWN_CHARS = 60  # of what was printed and of what should have been, in a reason
 TRIED = """
 import os, socket
 for name, tried in (
@@ -219,8 +207,7 @@ for name, tried in (
 """
 """A program that tries what a fenced one must not."""
 
-UNFENCED = "ran without fences"
-"""How the reason begins of what could reach files and network."""
+UNFENCED = "ran without fences"  # how the reason begins of what could reach files and network
 
 TRIAL = Check.model_validate({"cases": [{"stdout": ""}], "seconds": 30})
 """What it must print: nothing. On a busy machine a Python may take seconds to start."""
@@ -230,8 +217,7 @@ class Checked(NamedTuple):
     """What became of a program: `failed` with an error of its own, or without a program; `wrong` by what it printed."""
 
     outcome: Outcome
-    reason: str
-    """One line; of a correct one how many cases it was held to."""
+    reason: str  # one line; of a correct one how many cases it was held to
 
 
 def why_no_sandbox() -> str | None:

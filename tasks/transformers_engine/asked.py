@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-MOST_TOP_LOGPROBS = 20
-"""As many candidates as OpenAI's interface knows."""
+MOST_TOP_LOGPROBS = 20  # as many candidates as OpenAI's interface knows
 
 REFUSED = {
     "n": 1,
@@ -39,8 +38,7 @@ class Asked(NamedTuple):
     seed: int | None
     ignore_eos: bool
     stop: tuple[str, ...]
-    top_logprobs: int | None
-    """Candidates beside each token's own probability; None: no probabilities."""
+    top_logprobs: int | None  # candidates beside each token's own probability; None: no probabilities
     token_ids: bool
     template_kwargs: dict[str, Any]
     streams: bool

@@ -15,8 +15,7 @@ from tasks.transformers_engine.asked import Asked, BadRequest, asked
 from tasks.transformers_engine.turns import Counters, Done, HungUp, Job, Logprob, Step, Turns
 from tasks.transformers_engine.writing import CHANNELS, Channel, Text, Writer
 
-TokenText = Callable[[int], str]
-"""A single token as text."""
+TokenText = Callable[[int], str]  # a single token as text
 
 
 class Answer:

@@ -17,11 +17,8 @@ from transformers.generation import candidate_generator
 
 from tasks.transformers_engine.arguments import Arguments
 
-GEMMA4 = "SinglePositionMultiTokenCandidateGenerator"
-"""What drafts with Gemma 4's own assistants."""
-
-UNREAD = ("input_ids", "model_kwargs")
-"""Arguments that its constructor requires, calls deprecated, and never reads."""
+GEMMA4 = "SinglePositionMultiTokenCandidateGenerator"  # what drafts with Gemma 4's own assistants
+UNREAD = ("input_ids", "model_kwargs")  # arguments that its constructor requires, calls deprecated, and never reads
 
 
 def mend() -> None:
@@ -49,8 +46,7 @@ class Loaded(NamedTuple):
     assistant: Any | None
     tokenizer: Any
     device: str
-    eos: frozenset[int]
-    """Tokens that end an answer."""
+    eos: frozenset[int]  # tokens that end an answer
     model_bytes: int
     assistant_bytes: int | None
 

@@ -22,8 +22,7 @@ class Drafts:
 
     def __init__(self, k: int) -> None:
         self.steps = self.drafted = self.accepted = 0
-        self.histogram = [0] * (k + 1)
-        """Steps that accepted 0, 1, ..., K tokens."""
+        self.histogram = [0] * (k + 1)  # steps that accepted 0, 1, ..., K tokens
 
     def add(self, drafted: int, accepted: int) -> None:
         """Count a step; of `drafted` tokens `accepted` were committed. One without a draft is none."""
@@ -167,10 +166,8 @@ class Done(NamedTuple):
     """An answer's end."""
 
     token_ids: list[int]
-    text: Text
-    """All of it."""
-    rest: Text
-    """What no step has shown yet."""
+    text: Text  # all of it
+    rest: Text  # what no step has shown yet
     finish_reason: str
     stopped_by: str | None
     clock: Clock

@@ -38,11 +38,8 @@ from configs.checkout import ROOT
 from tasks.family.members import DONE_FILE, SHIPPED, WEIGHTS, damage_of, recipe_hash, trained_dir
 from tasks.family.training.recipe import MEMBERS, missing
 
-LOSS_SHARE = 0.1
-"""Most that a loss may be above the shipped one's, as a share of it, for a member as good."""
-
-SCORE_POINTS = 0.07
-"""Most that a score may be below the shipped one's: three of the 48 questions that a score is of."""
+LOSS_SHARE = 0.1  # most that a loss may be above the shipped one's, as a share of it, for a member as good
+SCORE_POINTS = 0.07  # most that a score may be below the shipped one's: three of the 48 questions that a score is of
 
 
 @dataclass(frozen=True)
