@@ -74,10 +74,7 @@ class Mock:
 
 
 def body_of(streams: bool) -> str:
-    """What each of our own clients asks for.
-
-    Made in another process: what this one has imported would count as memory of those that it starts.
-    """
+    """What our own clients ask for, made in another process: what this one imported would count as their memory."""
     argv = [str(ensure("node")), str(ROOT / "bench/client_loops.py"), "stream" if streams else "whole"]
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
 

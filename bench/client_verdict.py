@@ -66,10 +66,7 @@ def without_peers(asked: Sequence[str], found: Mapping[str, Loads]) -> list[str]
 
 
 def behind(found: dict[str, Loads]) -> list[str]:
-    """Columns in which ours is more than `WITHIN` behind the best peer, of those that both have.
-
-    The bare loop and httpx as it comes are no peers, because they aren't measuring tools.
-    """
+    """Columns in which ours is more than `WITHIN` behind the best peer; the bare loop and httpx are none."""
     late = []
     for column in COLUMNS:
         figures = {client: figure for client, of in found.items() if (figure := column.of(of)) is not None}

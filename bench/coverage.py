@@ -2,25 +2,23 @@
 
     bin/run python bench/coverage.py [RUNS]
 
-One row per design, cells, repeats and scatter. Each run has three conditions, and arms of different speed. It drifts by
-0.5 % per start, but for rows that say "none".
+One row per design, cells, repeats and scatter. Each run has three conditions, arms of different speed, and a drift of
+0.5 % per start but for rows that say "none".
 
 "covers": the share of the 95 % intervals of all ratios that contain the true one. It must be 93 to 97 %, or at least
 93 % with fewer than four cells. "any false": the share of families of identical arms with any claim, at most 5 %.
 A family is the cells of a run under one condition. A claim is an interval that excludes 1, and p below 5 % after Holm.
 
 The second table has the lowest and highest coverage of each design, and its highest share of false families. The third
-has the A/A check (AR's last start over its first): the share of runs in which it alarms, at most 5 %. Holm's method is
-applied over the three conditions. Fewer than four cells have no such bound: no drift can be fitted there, and an alarm
-withholds claims.
+has the A/A check (AR's last start over its first): the share of runs in which it alarms, at most 5 % after Holm over
+the three conditions. Fewer than four cells have no such bound: no drift can be fitted there.
 
-Exit code 1: a bound is missed by more than 2.6 standard errors, which chance does once in 200. The last line is one
-JSON document.
+Exit code 1: a bound is missed by more than 2.6 standard errors, which chance does once in 200. The last line is JSON.
 
-Repeats "3-15" stop when the t interval of this visit's repeats is within 2 %. "0.5 | 5" is a steady AR and noisy
-techniques. Bracketed: each technique on a machine of its own between two visits of its control, and an AR cell with two
-visits. Lone: one such bracket and no AR cell: it has no placebo, so it makes no claim. Mirrored: one machine, all cells
-forwards and then backwards. Balanced: mirrored, and AR once more in the middle.
+Repeats "3-15" stop when the t interval of this start's repeats is within 2 %. "0.5 | 5" is a steady AR and noisy
+techniques. Bracketed: each technique on a machine of its own between two starts of its control, and an AR cell with two
+starts. Lone: one such bracket and no AR cell, so no A/A check and no claim. Mirrored: one machine, all cells forwards
+and then backwards. Balanced: mirrored, and AR once more in the middle.
 """
 
 from __future__ import annotations

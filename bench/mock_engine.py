@@ -2,12 +2,11 @@
 
     python bench/mock_engine.py LATENCY_MS TTFT_MS TOKEN_MS
 
-prints its address and serves until its stdin ends. One process, one epoll loop, nothing but the standard library: 256
-streams of 50 chunks a second take it a third of a core, so a client shows its own limits, not this server's. A request
-that isn't streamed is answered LATENCY_MS after its last byte came. A streamed one has its first token after TTFT_MS
-and one more each TOKEN_MS. `GET /truth` lists each chat request since the last `GET /reset`: when its last byte came,
-when its first and its last token were sent, and its tokens. Times are by this machine's monotonic clock. It also has
-this server's processor seconds. `GET /book` is a text to cut prompts from.
+prints its address and serves until its stdin ends. One epoll loop: 256 streams of 50 chunks a second take it a third of
+a core, so a client shows its own limits, not this server's. An answer comes LATENCY_MS after its request's last byte;
+of a streamed one the first token after TTFT_MS, and one more each TOKEN_MS. `GET /truth` lists each chat request since
+the last `GET /reset`: when its last byte came, when its first and last token were sent (this machine's monotonic
+clock), its tokens; and this server's processor seconds. `GET /book` is a text to cut prompts from.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """How long `sweep` takes to find that a measured sweep of 1 000 cells has nothing to do (budget: 5 s, local store).
 
-    bin/run python bench/nothing_to_do.py [CELLS]
-
-Commits every step of every cell through the ledger, then times planning, the forecast and the look at the ledger.
-The last line is one JSON document.
+`bin/run python bench/nothing_to_do.py [CELLS]` commits every step of every cell, then times planning, the forecast and
+the look at the ledger. The last line is one JSON document.
 """
 
 from __future__ import annotations

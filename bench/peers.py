@@ -1,7 +1,6 @@
 """How the peers of `bench/client.py` are installed, asked for the same load, and what of their reports is read.
 
-`vllm bench serve` comes with the CPU engine (`bin/environment engine-cpu`). The others go into environments of their
-own, which this makes: bin/run python bench/peers.py NAME ...
+`vllm bench serve` comes with `bin/environment engine-cpu`; the others: bin/run python bench/peers.py NAME ...
 """
 
 from __future__ import annotations

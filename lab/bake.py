@@ -46,8 +46,7 @@ def bake_python() -> Path | None:
 def baked(tools: Path, tell: Tell) -> Path:
     """The baked layer: `uv`, `wheels/` and `layer/<folder of the home>`; made first if it is missing.
 
-    `tools`: interpreter of the environment `uv`, whose uv and pip do the work.
-    Raises LabError: it can't be made; the text says why.
+    `tools` is the environment `uv`, whose uv and pip do the work. Raises LabError: it can't be made.
     """
     python = bake_python()
     if python is None:

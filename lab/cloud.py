@@ -43,11 +43,7 @@ class Lab:
     """One cloud, in one folder. Two labs in two folders do not know of each other."""
 
     def __init__(self, root: Path | None = None) -> None:
-        """Choose the folder; `up` starts the cloud in it.
-
-        `root` is a folder of its own on a real file system, with a short path because of sockets; None: one in
-        the user's cache.
-        """
+        """Choose the folder, on a real file system and with a short path (sockets); None: one in the user's cache."""
         self.paths = LabPaths((root or lab_folder() / "cloud").absolute())
         if len(str(self.paths.root)) > LONGEST_ROOT:
             raise LabError(
@@ -91,7 +87,7 @@ class Lab:
         self.paths.record.write_text(json.dumps(record), encoding="utf-8")
 
     def down(self) -> None:
-        """Remove everything: SkyPilot's API server, the cloud, bodies, files. Also removes what a killed lab left.
+        """Remove everything, also what a killed lab left: SkyPilot's API server, the cloud, bodies, files.
 
         Raises LabError: the folder holds something that is not a lab.
         """
@@ -138,10 +134,7 @@ class Lab:
 
     @property
     def weather(self) -> Conditions:
-        """What the cloud's door and its machines suffer; `lab.weather.settings` changes it.
-
-        Raises LabError: the lab is not up.
-        """
+        """What the cloud's door and machines suffer (`lab.weather.settings`). Raises LabError: the lab is not up."""
         self._demand_up()
         return Conditions(self.paths.weather)
 
@@ -212,10 +205,7 @@ class Lab:
         return found
 
     def capacity(self, zone: str, count: int | None) -> None:
-        """Limit the instances that a zone can hold; 0: none can be launched there, None: no limit.
-
-        Raises LabError: the lab is not up.
-        """
+        """Limit the instances of a zone, 0: none, None: no limit. Raises LabError: the lab is not up."""
         self._demand_up()
         table = self.capacities()
         table.pop(zone, None)

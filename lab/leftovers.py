@@ -59,8 +59,8 @@ def kill(root: Path) -> None:
 def kill_body(process: subprocess.Popen[bytes]) -> None:
     """Kill a body, and return when nothing in its namespaces runs any more, or writes files that are to be removed.
 
-    `process` is its `unshare`, which waits for the first process of the namespaces. The kernel lets that one go when
-    all others are gone. Killed itself, `unshare` would go before them.
+    `process` is its `unshare`, which ends after the namespaces' first process, and that one after all others. Killed
+    itself, `unshare` would go before them.
     """
     if process.poll() is not None:
         return

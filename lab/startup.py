@@ -62,10 +62,7 @@ def _copy_known_models(place: Path) -> None:
 
 
 def start_daemon(places: LabPaths, python: Path, layer: Path) -> subprocess.Popen[bytes]:
-    """Start the cloud in a session of its own.
-
-    `python` is of the environment `lab`; bodies are made from the baked `layer`.
-    """
+    """Start the cloud in a session of its own, with the Python of the environment `lab` and the baked `layer`."""
     root, exposed = places.root, exposed_paths(layer)
     spec = DaemonSpec(str(root), str(layer), str(user_cache()), str(bake_python()), tuple(map(str, exposed)))
     command = unprivileged([python, "-m", "lab.control.daemon", spec.dump()], [root], exposed)
@@ -109,10 +106,7 @@ def user_hash(root: Path) -> str:
 
 
 def make_home(places: LabPaths, lab_python: Path) -> None:
-    """Write the SkyPilot home of a lab.
-
-    `lab_python` runs the ssh proxy command; any interpreter will do.
-    """
+    """Write the SkyPilot home of a lab; any interpreter will do for `lab_python`, which runs the ssh proxy command."""
     sky, aws = places.home / ".sky", places.home / ".aws"
     shutil.copytree(CATALOGS, sky / "catalogs")
     aws.mkdir()
@@ -144,10 +138,9 @@ def _interpreters(baked: Path) -> set[Path]:
 
 
 def unprivileged(command: Iterable[str | Path], read_write: Iterable[Path], read_only: Iterable[Path]) -> list[str]:
-    """The command line that runs `command` without privileges.
+    """The command line that runs `command` without privileges; an ordinary user's stays as it is.
 
-    An ordinary user's command stays as it is. Root's gets a mount namespace that covers root's private folders, except
-    for the paths given, and drops to the unprivileged user.
+    Root's gets a mount namespace that covers root's private folders, but for the paths given, and drops its privileges.
     """
     plain = [str(part) for part in command]
     if os.geteuid() != 0:

@@ -1,8 +1,7 @@
 """Makes the inside of one instance, then becomes its first process (standard library only).
 
-`unshare -Urmnpui --fork --kill-child PYTHON -m lab.bodies.body FOLDER`: FOLDER holds `body.json` and all that
-the body writes.
-The host's root is seen read-only, with private /home, /tmp, /var/tmp, /run, /etc, /dev/shm and /proc. Then
+`unshare -Urmnpui --fork --kill-child PYTHON -m lab.bodies.body FOLDER`: FOLDER holds `body.json` and all that it
+writes. The host's root is seen read-only, with private /home, /tmp, /var/tmp, /run, /etc, /dev/shm and /proc. Then
 CAP_SYS_ADMIN goes for good, so that no task can undo a mount (with it, the body's root could remount read-write).
 """
 

@@ -1,8 +1,7 @@
 """Hides root's private folders from the lab, then becomes an unprivileged user (standard library only).
 
 Runs as root in a mount namespace of its own: `unshare --mount --propagation private PYTHON -m lab.bodies.cover SPEC`.
-A path below a folder that only root may enter (root's home, say) is bound again in its own place, on a tmpfs that
-covers that folder. The rest of the folder can't be seen any more.
+A path below a folder that only root may enter is bound again in its own place, on a tmpfs that covers that folder.
 """
 
 from __future__ import annotations

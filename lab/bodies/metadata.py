@@ -1,7 +1,6 @@
 """An instance's metadata service: just enough of IMDSv2 for boto3, SkyPilot's autodown, our provenance and notices.
 
-What its cloud announces is worded as EC2's and Google's metadata do. EC2: "Spot Instance interruption notices" and "EC2
-instance rebalance recommendations" of its user guide. Google: "Spot VMs", detecting preemption.
+Notices are worded as EC2's user guide has them (interruption, rebalance), and Google's "Spot VMs" (preemption).
 """
 
 from __future__ import annotations

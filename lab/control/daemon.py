@@ -1,7 +1,6 @@
 """The cloud's process: control plane, bodies, and the socket through which bodies reach the endpoint.
 
-`python -m lab.control.daemon SPEC`, in the environment `lab`, as the user that bodies run as; SIGTERM ends it with all
-bodies.
+`python -m lab.control.daemon SPEC`, as the user that bodies run as; SIGTERM ends it with all bodies.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The control plane: moto's EC2, S3, IAM and STS, with a capacity table, inside the daemon's process.
 
-moto knows neither full zones nor spot instances that are taken back, and its addresses could be somebody's. Three of
-its functions are replaced to mend that, and one of botocore's, which reads the same dates again and again. The backend
-is read directly: asking over HTTP once a second would use the cores on which the engines are timed.
+moto knows neither full zones nor spot instances that are taken back, and its addresses could be somebody's: three of
+its functions are replaced, and one of botocore's, which reads the same dates again and again. The backend is read
+directly: asking over HTTP once a second would use the cores on which the engines are timed.
 """
 
 from __future__ import annotations
@@ -69,10 +69,7 @@ class ControlPlane:
     """moto on a port of its own."""
 
     def __init__(self, capacity: Path) -> None:
-        """Start it and furnish the account.
-
-        `capacity`: JSON file, zone -> number of instances; read at every launch.
-        """
+        """Start it and furnish the account; `capacity`: JSON, zone -> number of instances, read at every launch."""
         self.changed = threading.Event()  # set when instances were launched or terminated
         _mend_moto(capacity, self.changed)
         self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -194,8 +191,8 @@ def _zone(backend: Any, options: dict[str, Any]) -> str:
 def _furnish(endpoint: str) -> None:
     """Add what a real account has and moto's lacks (internet gateways, SkyPilot's role), and a bucket.
 
-    SkyPilot would make the role itself, but its policy has no `Version`. Moto refuses that, and the first zone of the
-    first launch is lost. SkyPilot also sleeps 30 s on the way.
+    SkyPilot's own policy for the role has no `Version`: moto refuses it, the first launch loses 30 s and its first
+    zone.
     """
     os.environ["AWS_ENDPOINT_URL"] = endpoint
     for region in REGIONS:

@@ -20,8 +20,8 @@ def api_port() -> int:
 def reserved(port: int) -> socket.socket:
     """Keep `port` out of those that Linux gives to outgoing connections, for as long as this socket is open.
 
-    A server that sets SO_REUSEADDR can listen there all the same. The port of SkyPilot's queue is one that Linux would
-    give away, and the API server starts long after it was found free.
+    A server that sets SO_REUSEADDR can listen there all the same; the API server starts long after its ports were
+    chosen.
     """
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

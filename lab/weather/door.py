@@ -1,7 +1,6 @@
 """The door of the lab's cloud: passes requests on to moto, through whatever the weather is (standard library only).
 
-The service that a request is signed for decides its door: S3's go to the store's, all others to the cloud's. Unsigned
-requests meet no weather.
+Requests signed for S3 go through the store's door, all others through the cloud's; unsigned ones meet no weather.
 """
 
 from __future__ import annotations
@@ -104,11 +103,7 @@ class Door:
     """Stands before one server on this machine."""
 
     def __init__(self, conditions: Conditions, port: int, draw: Callable[[], float] = random.random) -> None:
-        """It is open from now on; who comes waits until it serves.
-
-        `port` is of the server behind it. `draw` gives a number from 0 to 1, for what happens to a share of the
-        requests.
-        """
+        """Open from now on, before the server on `port`; `draw` gives 0 to 1, for what happens to a share."""
         self._conditions, self._behind, self._draw = conditions, port, draw
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port: int = self._socket.getsockname()[1]

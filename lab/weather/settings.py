@@ -11,11 +11,10 @@ from lab.weather.conditions import KINDS, Condition, Conditions, Kind
 def set_weather(
     conditions: Conditions, where: str, what: str, amount: float | None = None, lasts_s: float | None = None
 ) -> Condition:
-    """Add some weather, or change what is there of its kind.
+    """Add some weather, or change what is there of its kind. Raises LabError: there is no such weather.
 
-    `where` is store, cloud, machines or a region. `amount` is seconds or a share; None: the kind's own. After
+    `where` is store, cloud, machines or a region. `amount` is in seconds or a share; None: the kind's own. After
     `lasts_s` it clears by itself; None: it stays.
-    Raises LabError: there is no such weather.
     """
     kind = _kind(where, what)
     if lasts_s is not None and not lasts_s > 0:

@@ -1,9 +1,8 @@
 """From an answer to an answer letter: ours, and the readings of others that a careless grader would have published.
 
-Pure, on the standard library only. Ours is `last_in_body`. A thinking model names letters while it thinks, and
-other options while it explains. So only the last thing that the body itself calls its answer counts. Where there is
-none, the reading is None, never a guess. Whatever repeats in a pattern is bounded, because a model that loops writes
-thousands of anything.
+Ours is `last_in_body`. A thinking model names letters while it thinks, and other options while it explains. So only the
+last thing that the body itself calls its answer counts; where there is none, the reading is None, never a guess.
+Whatever repeats in a pattern is bounded, because a model that loops writes thousands of anything.
 """
 
 from __future__ import annotations
@@ -102,10 +101,7 @@ class Readings(NamedTuple):
 
 
 def read(letters: str, reasoning: str, body: str) -> Readings:
-    """All readings of one answer, whose thinking is apart if the engine separated it.
-
-    `letters` are the suite's answer letters, e.g. ABCD; empty where an answer is no letter: then nothing is read.
-    """
+    """All readings of one answer; `letters` are the suite's, e.g. ABCD. Without any, nothing is read."""
     if not letters:
         return Readings(None, None, None, None)
     return Readings(

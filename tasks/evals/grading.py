@@ -1,7 +1,7 @@
 """From paired answers to graded rows, and from those to scores: the only place where an answer becomes right or wrong.
 
-Whether a letter suite's answer is right is decided by our reading of the body; whether an instruction was followed, by
-the framework's own checkers. What every other reader makes of the same answers is kept beside it, to be shown.
+Our reading of the body decides about a letter, the framework's own checkers about an instruction. What every other
+reader makes of the same answers is kept beside it, to be shown.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ class MetricMissing(SpecsweepError):
 
 
 def sample_row(item_paired: Paired, spec: EvalStep, sample: int) -> dict[str, Any]:
-    """One graded answer as a row of `eval_samples`, without its identity; `sample` is which answer to the item, from 0.
-
-    Raises ValueError: a suite without letters, and a framework that didn't say whether the answer passed.
-    """
+    """One graded answer as a row of `eval_samples`, without its identity. Raises ValueError: see `marks`."""
     item, graded, exchange = item_paired
     letters, said = spec.suite.letters, graded.extracted
     return {
@@ -148,10 +145,10 @@ def _their_scores(results: Sequence[Result], spec: EvalStep) -> list[dict[str, A
 
 
 def clustered(right: Sequence[tuple[str, bool]]) -> tuple[float, float | None, int]:
-    """Mean, standard error and number of items, of answers that come in items.
+    """Mean, standard error and number of items, of answers that come in items. With a single item there is no error.
 
-    SE = sqrt(G / (G - 1) * sum over items of (sum over its answers of (right - mean))^2) / answers, for G items.
-    The source is Miller, arXiv 2411.00640, section 2.2. None with a single item: one cluster has no spread.
+    SE = sqrt(G / (G - 1) * sum over items of (sum over its answers of (right - mean))^2) / answers, for G items
+    (Miller, arXiv 2411.00640, section 2.2).
     """
     mean = sum(was for _, was in right) / len(right)
     off: dict[str, float] = {}

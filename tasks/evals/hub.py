@@ -40,9 +40,8 @@ class Fetched(NamedTuple):
 def fetched(suite: HubDataset, revision: str | None, framework: Framework, cache: Path, tell: Tell) -> Fetched:
     """All records of the suite's split, fetched in a framework's environment; a second use needs no network.
 
-    `revision` is a commit of the dataset; None: the newest, which is then kept. `tell` gets a line before something is
-    fetched and while it is; an error that it raises ends the fetch.
-    Raises DatasetUnavailable: one line that says what is missing: a network, a token, a revision, a subset.
+    `revision` None: the newest commit, which is then kept. `tell` gets a line while it goes on; an error of it ends
+    that. Raises DatasetUnavailable: one line that says what is missing: a network, a token, a revision, a subset.
     """
     folder = cache / suite.hub_id.replace("/", "--") / (revision or NEWEST) / suite.split
     if missing := [subset for subset in suite.subsets if not (folder / f"{subset}.jsonl").exists()]:

@@ -19,8 +19,8 @@ MOST_MALFORMED = 0.01
 class Prepared(NamedTuple):
     """The items of one evaluation, in the order in which they are asked.
 
-    `revision` names exactly what they were taken from: a commit of the hub's dataset, "sha256:..." of a file, or the
-    twin's. `plain`: their `question` is the whole user message, no framework's template around it.
+    `revision` names what they were taken from: a commit of the hub's dataset, "sha256:..." of a file, or the twin's.
+    `plain`: their `question` is the whole user message, no framework's template around it.
     """
 
     items: tuple[Item, ...]
@@ -122,10 +122,7 @@ def _contradicting(spec: EvalStep, source: _Source, items: list[Item], groups: l
 
 
 def _wanted(spec: EvalStep, there: int, source: _Source) -> int:
-    """How many to draw; without a number all that there are. Only a file may have more than the suite.
-
-    Who asks for all of the hub's gets what is left of them.
-    """
+    """How many to draw: of the hub's at most what is left of them; only of a file more than the suite has."""
     wanted = there if spec.items is None else spec.n_items if spec.dataset in (HUB, TWIN) else spec.items
     if spec.dataset == HUB and wanted <= len(source.records):
         wanted = min(wanted, there)
@@ -144,8 +141,7 @@ def right_answer(item: Item) -> object:
 def _contradictory(items: Iterable[Item]) -> list[list[Item]]:
     """Groups of items that are asked alike and have different right answers, each in the order of `items`.
 
-    What tells them apart is not in the prompt, question and options with white space apart: no answer could be right
-    for both.
+    What tells them apart is not in question and options, white space apart: no answer could be right for both.
     """
     alike: dict[tuple[str, ...], list[Item]] = {}
     for item in items:

@@ -1,8 +1,7 @@
 """Joins what a framework graded with what the engine answered, item by item, or refuses.
 
 HRET 0.1.0 as released gave answers to the wrong questions; a request that timed out was counted as a wrong answer.
-Neither shows in a score. Here both are refused for every item. A graded response must be the recorded answer to a
-prompt that contains the item's own question and options.
+Neither shows in a score. So a graded response must be the recorded answer to a prompt with the item's own question.
 """
 
 from __future__ import annotations
@@ -37,11 +36,10 @@ class Paired(NamedTuple):
 def paired(
     result: Result, items: Sequence[Item], answers_to: AnswersTo, sample: int, quoted: bool = True
 ) -> list[Paired]:
-    """Every item with its exchange, in the items' order.
+    """Every item with its exchange, in the items' order; `sample` is which answer to every item, from 0.
 
-    `sample` is which answer to every item, from 0. `quoted`: whether an error may show what was said; a gated suite's
-    text may not be spread.
     Raises PairingError: an item is missing, or was graded on anything but the response log's answer to its own prompt.
+    It shows what was said only if `quoted`: a gated suite's text may not be spread.
     """
     graded = _by_item(result, items)
     hashes = {item.item_id: prompt_hash(graded[item.item_id].messages) for item in items}

@@ -71,8 +71,7 @@ def regraded(
 ) -> Regraded:
     """What today's readers and guards say of a step, given its commit as last graded and the rows of its tables.
 
-    `exchanges` are read once, one row at a time.
-    Raises RegradeError: a graded answer is not in the response log.
+    `exchanges` are read once, row by row. Raises RegradeError: a graded answer is not in the response log.
     """
     now, said = _read_again(spec, samples, exchanges)
     new_verdicts = [_judged_again(row, spec, samples, now, said) for row in verdicts]

@@ -70,9 +70,8 @@ class ResponseLog:
     ) -> None:
         """A response log that does not run yet, before the engine at `upstream` (without /v1).
 
-        `suite` is the evaluation step that asks; rows of other suites are left alone. `known` are rows of `exchanges`
-        that earlier attempts of this cell recorded.
-        Raises WrongResponseLog: a known row is another cell's.
+        `known` are rows of `exchanges` of this cell's earlier attempts; those of other suites than `suite` are left
+        alone. Raises WrongResponseLog: a known row is another cell's.
         """
         strangers = {row.get("cell_key", policy.cell_key) for row in known} - {policy.cell_key}
         if strangers:
@@ -201,10 +200,10 @@ class ResponseLog:
             raise RequestRefused(f"the request is no JSON object in Unicode: {wrong}") from wrong
 
     async def _answered(self, asked: Sent, turn: Turn) -> Row | HttpAnswer:
-        """The answer to this turn: a known one, or the engine's.
+        """The answer to this turn: a known one, or the engine's, which is recorded even if the client hangs up.
 
-        A client that hangs up does not stop the engine: the answer is recorded when it comes. A client may ask again
-        because an answer took longer than its patience. It then waits for the same answer and does not start a second.
+        A client that asks again, because an answer took longer than its patience, waits for the same one: no second is
+        begun.
         """
         known = self.answers.known(turn)
         if known is not None:

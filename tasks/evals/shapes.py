@@ -40,9 +40,8 @@ class WrongShape(Exception):
 def item_of(suite: SuiteFacts, record: Record, subset: str, *, plain: bool) -> Item:
     """The item of a record; `subset` is the dataset's configuration that it comes from, "" if unknown.
 
-    `plain`: the question becomes the whole user message, options included, as one line, the way the demo family was
-    taught: `what ... ? gold (A) teal (B)`.
-    Raises WrongShape: a column is missing, or has what it can't have.
+    `plain`: the question is the whole user message with its options, as the demo family knows it: `what ... ? gold
+    (A)`. Raises WrongShape: a column is missing, or has what it can't have.
     """
     item = _ifeval(record) if suite.columns is None else _multiple_choice(suite, suite.columns, record, subset)
     if not (plain and item.choices):
@@ -132,8 +131,7 @@ def _answer(record: Record, columns: Columns, letters: str) -> tuple[int | str, 
 def _frozen_order(item_id: str, options: Sequence[str], letters: str) -> tuple[list[str], str]:
     """The order in which an item's options are shown, and the letter of the first: by the item's id alone.
 
-    So it is the same in every framework, process and attempt. The order of lm-eval itself depends on a seed of the
-    process and then stays in a cache.
+    So it is the same everywhere. lm-eval's own order depends on a seed of the process and then stays in a cache.
     """
     order = sorted(range(len(options)), key=lambda place: hashlib.sha256(f"{item_id} {place}".encode()).digest())
     return [options[place] for place in order], letters[order.index(0)]

@@ -1,7 +1,6 @@
-"""Whether the engine is there and makes progress.
+"""Whether the engine is there and makes progress: while requests are in flight, its counter of tokens has to rise.
 
-Answers may take half an hour (32768 tokens at 20 tokens/s), so no clock runs on a single one. What is watched is the
-engine: while requests are in flight, its counter of generated tokens has to rise.
+Answers may take half an hour (32768 tokens at 20 tokens/s), so no clock runs on a single one.
 """
 
 from __future__ import annotations
@@ -51,10 +50,7 @@ class EngineWatch:
         stalled_s: float,
         poll_s: float,
     ) -> None:
-        """`work` gives the answers so far, and the requests in flight.
-
-        `max_tokens` of an answer bound the wait for an engine that has no counter of tokens.
-        """
+        """`work`: answers so far, requests in flight. `max_tokens` bounds the wait for an engine without a counter."""
         self.ended: str | None = None
         self._end = asyncio.Event()
         self._upstream, self._session, self._work = upstream, session, work

@@ -1,8 +1,7 @@
 """What the node runner and a framework's adapter tell each other: one job in, one result out, as JSON files.
 
-Both sides import it, in different environments: standard library only. An adapter's loop gets a job's path on stdin,
-and says `done <path>` when its result lies beside it. It stays alive over many jobs, because importing a framework
-takes tens of seconds.
+Both sides import it, in different environments: standard library only. An adapter gets jobs' paths on stdin, and says
+`done <path>` when a result lies there. It stays alive, because importing a framework takes tens of seconds.
 """
 
 from __future__ import annotations
@@ -43,10 +42,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Task:
-    """What a framework must know of a suite, from its entry in `configs/evals/suites.py`.
+    """What a framework must know of a suite; `name` is its own name of the task, `metric` of its default metric.
 
-    `name` is the framework's own name of its task, `metric` that of its default metric. `needed` are the columns
-    without which a record is no question.
+    `needed` are the columns without which a record is no question.
     """
 
     suite: str
@@ -80,11 +78,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Sample:
-    """What the framework made of one item.
+    """What the framework made of one item: the messages that it sent, for pairing, and the response that it graded.
 
-    `messages` are those that it sent, for pairing with the log; `response` is the text that it graded. `extracted` and
-    `correct` are its own reading by its own default scorer. `details` are named figures per item (IFEval: the
-    instructions that were followed, strictly and loosely).
+    `extracted` and `correct` are its own reading by its own default scorer, `details` its named figures per item.
     """
 
     item_id: str

@@ -1,7 +1,6 @@
 """Suites through EleutherAI's lm-eval: its prompts, filters and metrics over frozen items; our order, no stop string.
 
-Runs inside the lm-eval environment: `python -m tasks.frameworks.lm_eval_adapter`, see job.py. What lm-eval gets to
-grade has no thoughts in it, not even where the engine left them in the body. For models that it runs itself,
+Runs inside the lm-eval environment. What lm-eval gets to grade has no thoughts in it: for models that it runs itself,
 lm-eval removes them (`think_end_token`), but not behind an API.
 """
 
@@ -241,8 +240,8 @@ def _see_checkers(items: Iterable[Item]) -> None:
 def _with_seeded_dice(doc: dict[str, Any], results: list[str]) -> dict[str, Any]:
     """IFEval's stock scores of one answer.
 
-    A few checkers roll dice (letter_frequency, if its letter is none of a-z). The item's id seeds them. So the same
-    answer gets the same score in every cell and whenever it is graded again.
+    A few checkers roll dice (letter_frequency, if its letter is none of a-z). The item's id seeds them, so that the
+    same answer always gets the same score.
     """
     from lm_eval.tasks.ifeval.utils import process_results
 

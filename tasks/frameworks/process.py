@@ -1,7 +1,6 @@
-"""The runner's side of an adapter: one process per framework, started on first use and kept for further jobs.
+"""The runner's side of an adapter: one process per framework, kept because importing one takes tens of seconds.
 
-It is kept because importing a framework takes tens of seconds. Its processes are marked and written down, so that
-the next runner can end them after a kill with -9.
+Its processes are marked and written down, so that the next runner can end them after a kill with -9.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class Framework:
     def __init__(self, name: str, python: Path, workdir: Path, module: str | None = None) -> None:
         """Nothing starts before the first job.
 
-        `workdir` is absolute: the process's current folder, with its home, jobs and log. `module` is the adapter's;
-        None: the one that is named after the framework.
+        `workdir` is absolute: the process's current folder, with its home, jobs and log. `module` None: the framework's
+        own.
         """
         self.name = name
         self.log_path = workdir / "adapter.log"
@@ -83,10 +82,7 @@ class Framework:
         return result
 
     async def warm_up(self) -> None:
-        """Start the process now, so that its imports are over when the first job comes.
-
-        Raises FrameworkFailed: it could not start.
-        """
+        """Start the process now, so that its imports are over when the first job comes; FrameworkFailed: it can't."""
         async with self._turn:
             await self._running()
 

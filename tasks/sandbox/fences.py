@@ -65,10 +65,7 @@ def allow_reading(folders: Iterable[Path]) -> None:
 
 
 class Architecture(NamedTuple):
-    """An architecture: its name for the kernel's audit, and the numbers of the system calls that are allowed.
-
-    The last three are allowed with harmless arguments only.
-    """
+    """Its name for the kernel's audit, and the allowed system calls; the last three with harmless arguments only."""
 
     audit: int
     allowed: tuple[int, ...]

@@ -37,11 +37,10 @@ class Ran(NamedTuple):
 
 
 def run(source: str, check: Check, case: Case, *, fenced: bool = True) -> Ran:
-    """Run a program on one case.
+    """Run a program on one case; three pipes are all that reaches it, its folder and its environment are empty.
 
-    Three pipes are all that reaches it. Its folder is empty and gone afterwards, its environment is empty. Its session
-    is killed at its end, at its time limit, or when it has printed too much. Not `fenced` there are only the limits of
-    time, memory and output: files and network are open.
+    Its session is killed at its end, at its time limit, or when it has printed too much. Not `fenced` there are only
+    the limits of time, memory and output: files and network are open.
     """
     with tempfile.TemporaryDirectory(prefix="specsweep-program-") as folder, _spooled(source) as text:
         readable, writable = os.pipe()
@@ -163,10 +162,9 @@ MARKS = ("", "python", "python3", "py")
 
 
 def program_of(answer: str) -> str | None:
-    """The program in an answer without its thinking; None: there is none.
+    """The program in an answer without its thinking; None: there is none, or only one that was cut off.
 
-    It is the longest code block that is marked `python`, `python3` or `py`, or not at all; of equally long ones the
-    last. A block that is never ended was cut off, and is no program.
+    It is the longest code block that is marked `python`, `python3`, `py` or not at all; of equally long ones the last.
     """
     found = [text for mark, text in _blocks(answer) if mark.lower() in MARKS and text.strip()]
     return max(reversed(found), key=len) if found else None

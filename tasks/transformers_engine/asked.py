@@ -48,10 +48,7 @@ class Asked(NamedTuple):
 
 
 def asked(body: Mapping[str, Any]) -> Asked:
-    """Read the body of a chat request, or of one to `/tokenize`.
-
-    Raises BadRequest: a field has the wrong type, or asks for what this server doesn't do.
-    """
+    """Read a request to chat or `/tokenize`. Raises BadRequest: a wrong type, or what this server doesn't do."""
     for name, nothing in REFUSED.items():
         if body.get(name) not in (None, nothing):
             raise BadRequest(f"{name}: {body[name]!r:.60} is not supported by the transformers engine; leave it out")

@@ -2,8 +2,7 @@
 
 transformers reports no acceptance. So `CandidateGenerator.update_candidate_strategy(input_ids, scores, num_matches)` is
 wrapped (transformers 5.19, `generation/utils.py`, `_assisted_decoding`). `generate` calls it once per step with the
-logits of the drafted tokens and of one more, and with the number that it keeps. The method is public; its object is
-only reached as `generate` makes it.
+logits of the drafted tokens and of one more, and with the number that it keeps.
 
 K is constant (`loading.drafting`). A step drafts fewer near the answer's end, and prompt lookup also where it finds
 less. Accepted tokens are those that are committed beyond one a step. Nothing after an answer's end is counted.
@@ -38,10 +37,7 @@ class Generator:
             _count_drafts(loaded.model, lambda drafted, accepted: self._on_draft(drafted, accepted))
 
     def tokens_of(self, wanted: Asked) -> list[int]:
-        """The prompt as the model's own chat template renders it.
-
-        Raises BadRequest: the template refuses the messages.
-        """
+        """The prompt as the model's own chat template renders it. Raises BadRequest: it refuses the messages."""
         tokenizer = self._loaded.tokenizer
         try:
             text = tokenizer.apply_chat_template(

@@ -52,10 +52,7 @@ class Loaded(NamedTuple):
 
 
 def load(arguments: Arguments) -> Loaded:
-    """Load everything; it takes as long as reading the weights takes.
-
-    Raises SystemExit: this release of transformers drafts in another way, so that nothing could be counted.
-    """
+    """Load everything. Raises SystemExit: this release of transformers drafts in a way that can't be counted."""
     device = arguments.device or ("cuda:0" if torch.cuda.is_available() else "cpu")
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, revision=arguments.revision)
     model = _model(arguments.model, arguments.revision, arguments, device)
@@ -115,9 +112,8 @@ def quiet() -> None:
 class Memory:
     """Gauges of `/metrics`, in bytes: weights, and peaks since the engine's start.
 
-    On a card they are torch's own account. They don't include what the driver adds for the process, some 500 MB.
-    Requests that ask for probabilities keep all logits and are left out: no timed request asks. Elsewhere the process's
-    peak resident memory is all that there is.
+    On a card they are torch's own account, without what the driver adds for the process, some 500 MB. Requests that ask
+    for probabilities keep all logits and are left out. Elsewhere there is only the process's peak resident memory.
     """
 
     def __init__(self, loaded: Loaded) -> None:

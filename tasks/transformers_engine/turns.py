@@ -1,7 +1,6 @@
 """One request at a time, in the order in which they came: `generate` isn't batched here.
 
-Requests are queued by the door's threads and answered by one worker, the only thread that computes. Several requests
-in flight therefore wait for each other: their concurrency is a queue, and no throughput.
+The door's threads queue requests, one worker computes. So the concurrency of several is a queue, and no throughput.
 """
 
 from __future__ import annotations
@@ -71,8 +70,7 @@ class Clock(NamedTuple):
 class Counters:
     """Running totals of the engine. Its one worker counts; any thread may show the page.
 
-    The page has vLLM's names, because the readers of one engine's page are those of the other's. What can only be 0
-    here says so in its HELP line: nothing of that kind happens.
+    The page has vLLM's names for the readers of either engine; a HELP line says of what it can only be 0 here.
     """
 
     def __init__(self, model_name: str, k: int | None) -> None:
@@ -105,10 +103,7 @@ class Counters:
             self._finished[reason] = self._finished.get(reason, 0) + 1
 
     def page(self, gauges: Mapping[str, float]) -> str:
-        """The page in Prometheus' text format.
-
-        `gauges`: further figures by name, labels included.
-        """
+        """The page in Prometheus' text format; `gauges` are further figures by name, labels included."""
         with self._lock:
             lines = [
                 self._counter("vllm:prompt_tokens_total", self._prompt_tokens),

@@ -1,10 +1,8 @@
 """Trains the tiny family: ``python -m tasks.family.training.build [--out DIR] [--only NAME] [--json] ...``.
 
-Shipped members (`members.SHIPPED`) are trained to see what the recipe makes on this machine, and compared with what is
-shipped; nobody serves them. Other members are served from where this puts them.
-
-Run it from the repository root with the engine environment's Python (torch, transformers). Target and draft model are
-trained side by side, then the two drafters that need the target. Each has a process and a thread of its own.
+Shipped members (`members.SHIPPED`) are trained only to be compared with what is shipped; others are served from here.
+Run it from the repository root with the engine environment's Python. Two members are trained at a time, each in a
+process and thread of its own; drafters that need the target come after it.
 
 Output contract
     ``--json``: at most about one line a second and member, ``{"member", "step", "steps", "elapsed_s",
@@ -13,8 +11,8 @@ Output contract
     the last lines are a table of these figures and the verdict. Exit code 0, however close it came; 1 after a
     failed training, whose own error goes to standard error; 130 or 143 after SIGINT or SIGTERM.
 
-A member is trained in a hidden folder and renamed into place, so an interrupted build leaves nothing half-done. The
-target goes on from its last checkpoint. Of two builders of one folder the second waits, and finds nothing left to do.
+A member is trained in a hidden folder and renamed into place. The target goes on from its last checkpoint. Of two
+builders of one folder the second waits, and finds nothing left to do.
 """
 
 import argparse
