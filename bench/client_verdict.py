@@ -28,8 +28,7 @@ class Column(NamedTuple):
     name: str
     of: Callable[[Loads], float | None]
     more_is_better: bool = False
-    grain: float = 0.0
-    """Least difference that the table shows, of errors: they may be next to nothing, and a share of that is luck."""
+    grain: float = 0.0  # errors may be next to nothing: least difference that the table shows
 
 
 def delivered(truth: list[list[float]], concurrency: int) -> float:

@@ -41,8 +41,7 @@ SEED = 20261122
 RUNS = 220  # of a row with four cells; one with eleven has a third: each has more than 2000 ratios
 FEW = 4  # cells from which an interval may not be too wide, either
 CONDITIONS = 3
-CHANCE = 2.6
-"""Standard errors by which a figure may lie beyond a bound before it counts: chance alone goes so far once in 200."""
+CHANCE = 2.6  # standard errors by which a figure may be beyond a bound: chance goes so far once in 200
 LOWEST, HIGHEST, FALSE = 0.93, 0.97, 0.05
 MIN_REPEATS, MAX_REPEATS, WITHIN = 3, 15, 0.02
 UNTIL_PRECISE = 0  # instead of a number of repeats: as many as it takes

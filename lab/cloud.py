@@ -34,9 +34,7 @@ from tasks.host.environments import ensure
 
 STOP_S = 30.0  # how long the cloud's process may take to remove its bodies; then it is killed, and they with it
 NOTICE_S = 120.0  # how long before EC2 takes a spot machine it says so
-
-SKYPILOT_FILES = ("ray", "skypilot_graceful_shutdown.lock", "jobs_ha_recovery.log")
-"""Names that SkyPilot uses in /tmp whatever TMPDIR says."""
+SKYPILOT_FILES = ("ray", "skypilot_graceful_shutdown.lock", "jobs_ha_recovery.log")  # in /tmp whatever TMPDIR says
 
 
 class Lab:

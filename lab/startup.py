@@ -94,9 +94,7 @@ def wait_until(done: Callable[[], bool], timeout_s: float) -> None:
         time.sleep(_TICK_S)
 
 
-CATALOGS = CODE / "catalogs"
-"""Small catalogues with made-up prices, in SkyPilot's own format; it never fetches a file that is there already."""
-
+CATALOGS = CODE / "catalogs"  # made-up prices in SkyPilot's own format; it never fetches a file that is there
 ACCESS_KEY = "lab"  # access key and secret of the lab's account
 
 

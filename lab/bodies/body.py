@@ -21,9 +21,7 @@ from lab.paths import BODY_SPEC, INSIDE, KNOWN_MODELS, SPEED_LOCK, SSH_SOCKET
 
 METADATA_ADDRESS = "169.254.169.254"
 SHARED_MEMORY = "2g"  # /dev/shm of a body; an engine on the CPU uses three small segments
-
-RUNTIME = ("skypilot-runtime", "sky-user-env")
-"""Folders of the baked layer, each seen through an overlay in the body's home."""
+RUNTIME = ("skypilot-runtime", "sky-user-env")  # folders of the baked layer, each seen through an overlay
 
 SELDOM_COLLECTED = "import atexit, gc; gc.set_threshold(100_000, 50, 50); atexit.register(gc.freeze)"
 """For the runtime: SkyPilot starts thirty short Pythons a launch, each of which collects for an eighth of its time.

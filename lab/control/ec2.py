@@ -50,8 +50,7 @@ class LiveInstance(NamedTuple):
     public_ip: str
     authorized_keys: tuple[str, ...]
     first_boot: str  # shell script of the commands that cloud-init would run at the first boot
-    ends_when_off: bool
-    """Whether it is terminated when it powers itself off; else it is stopped, and its disk is kept."""
+    ends_when_off: bool  # whether it is terminated when it powers itself off; else it is stopped, and its disk kept
 
 
 class NoCapacity(EC2ClientError):

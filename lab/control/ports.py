@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 import socket
 
-CANDIDATES = range(20000, 30000)
-"""Below the range from which Linux takes the ports of outgoing connections (32768 and up)."""
+CANDIDATES = range(20000, 30000)  # below the ports that Linux takes for outgoing connections (32768 and up)
 
 
 def api_port() -> int:

@@ -16,9 +16,7 @@ from urllib.parse import parse_qs, unquote
 from lab.bodies.relay import pump
 from lab.weather.conditions import CLOUD, STORE, Conditions
 
-_SCOPE = re.compile(r"/\d{8}/([a-z0-9-]+)/([a-z0-9-]+)/aws4_request")
-"""Region and service, as every signed request names them (Signature Version 4)."""
-
+_SCOPE = re.compile(r"/\d{8}/([a-z0-9-]+)/([a-z0-9-]+)/aws4_request")  # region, service (Signature Version 4)
 _MOST_BYTES = 1 << 30
 
 

@@ -15,15 +15,12 @@ from typing import NamedTuple
 
 from tasks.frameworks.job import without_thoughts
 
-VERSION = 1
-"""Of the readings below; raised whenever one of them may read an answer differently. `sweep regrade` applies it."""
+VERSION = 1  # of the readings; raised whenever one may read an answer differently, which `sweep regrade` then applies
 
 STRICT = re.compile(r"(?<=The answer is )(.*)(?=.)")
 """lm-eval 0.4.13, gpqa_*_cot_zeroshot, filter strict-match. Greedy to the end of the line, less its last character."""
 
-MOST_WRAPPERS = 8
-"""LaTeX's wrappings of text that are taken off, one inside the other; a model that loops nests thousands."""
-
+MOST_WRAPPERS = 8  # LaTeX's wrappings that are taken off, one inside the other; a model that loops nests thousands
 _LATEX_WRAPPER = re.compile(r"\\(?:text|textbf|textrm|textsf|textit|mathrm|mathbf|mathsf|bf|rm)\s*\{([^{}]*)\}")
 _EMPHASIS = re.compile(r"[*`$]|~~|__|\\[()\[\]]|(?<!\w)_(?=\w)|(?<=\w)_(?!\w)")
 
@@ -31,12 +28,8 @@ _TYPOGRAPHY = str.maketrans(
     {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": " - ", "\u2014": " - "}
 )
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-MOST_TURNS = 8
-"""Of one announcement: "not A but B", "A, B, C 중 B". An answer that turns more often announces nothing."""
-
-BEFORE_CHARS = 32
-"""Characters in front of a letter that decide whether the words behind it are meant: "if (A) is the answer"."""
+MOST_TURNS = 8  # of one announcement: "not A but B", "A, B, C 중 B"; one that turns more often announces nothing
+BEFORE_CHARS = 32  # in front of a letter, which decide whether the words behind it are meant: "if (A) is the answer"
 
 _CUE = re.compile(
     r"""\b (?<!wrong\s) (?<!incorrect\s)
@@ -94,8 +87,9 @@ class Readings(NamedTuple):
     """One answer as several readers have it; None: that reader finds nothing."""
 
     last_in_body: str | None  # ours: a letter
-    strict: str | None
-    """What follows "The answer is": a letter where lm-eval's exact_match would take it for one, else as it stands."""
+    strict: (
+        str | None
+    )  # what follows "The answer is": a letter where lm-eval's exact_match takes it for one, else as is
     flexible: str | None  # the last option in brackets, without lm-eval's fallbacks for answers that have none
     first: str | None  # the first option named anywhere, the thinking included: the trap
 
@@ -213,16 +207,14 @@ class Announcement(NamedTuple):
 
     at: int  # where it begins
     end: int  # where the announcement itself ends: behind the cue, or behind what is said of the letter
-    letter: str | None
-    """None: it names several options. An answer that hedges is no answer."""
+    letter: str | None  # None: it names several options; an answer that hedges is no answer
 
 
 class Announced(NamedTuple):
     """What a text announces, in the order of the text."""
 
     answers: list[Announcement]  # as in "the answer is (B)" and "(B) is the correct answer"
-    correct: frozenset[str]
-    """Options of which the text only says that they are correct, as it may of several statements."""
+    correct: frozenset[str]  # options that are only said to be correct, as several statements may be
 
 
 def announced(letters: str, text: str) -> Announced:

@@ -12,8 +12,7 @@ from tasks.evals.hub import REMEDY, Tell, fetched
 from tasks.evals.shapes import TWIN_REVISION, WrongShape, drawn, item_of, twin
 from tasks.frameworks.job import Item
 
-MOST_MALFORMED = 0.01
-"""Share of the hub's records that may be left out; more, and it is another dataset than the one we know."""
+MOST_MALFORMED = 0.01  # share of the hub's records that may be left out; more, and it is not the dataset that we know
 
 
 class Prepared(NamedTuple):

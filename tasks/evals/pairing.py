@@ -16,9 +16,7 @@ from tasks.frameworks.job import Item, Result, Sample, without_thoughts
 from warehouse.ledger.tables import Row
 
 EXCERPT_CHARS = 80  # characters of an answer that an error shows
-
-AnswersTo = Callable[[str, int], Sequence[Row]]
-"""The response log's answers to a prompt hash, as rows of `exchanges` in order of occurrence, for one sample."""
+AnswersTo = Callable[[str, int], Sequence[Row]]  # rows of `exchanges` by prompt hash and sample, in order of occurrence
 
 
 class PairingError(SpecsweepError):

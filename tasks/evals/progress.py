@@ -75,9 +75,7 @@ def _unfinished(count: Count) -> float:
 
 
 UNKNOWN_AT_ONCE = 8  # requests at a time where the engine says nothing about its cache and the cell sets no limit
-
-CACHE_INFO = "vllm:cache_config_info"
-"""vLLM's metric that has the cache's configuration as labels, one line per data-parallel engine."""
+CACHE_INFO = "vllm:cache_config_info"  # has the cache's configuration as labels, a line per data-parallel engine
 
 
 def at_once(spec: EvalStep, cell: Cell, metrics_text: str) -> tuple[int, str]:

@@ -46,8 +46,7 @@ class Regraded(NamedTuple):
     verdict_before: Verdict
     reasons_before: tuple[str, ...]
     other_marks: int  # answers that are now right, cut off or blank where they were not, or the other way round
-    outdated: int
-    """Answers that readers of another version graded: arms are only compared where one version graded both."""
+    outdated: int  # answers that another version graded: arms are only compared where one version graded both
 
     @property
     def is_due(self) -> bool:

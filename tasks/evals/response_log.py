@@ -41,9 +41,7 @@ IDLE_S = 2.0
 """Connections idle for longer are closed on our side. After 5 s vLLM would close them, and what is sent at that moment
 is lost. To use them again at all halves the response log's own time."""
 
-IN_ONE_PIECE_BYTES = 2**20
-"""Longer requests are read by a thread, piece by piece, so that they don't block the loop. That costs a millisecond."""
-
+IN_ONE_PIECE_BYTES = 2**20  # longer requests are read by a thread, which costs 1 ms and doesn't block the loop
 _JSON = {"content-type": "application/json"}
 Write = Callable[[Sequence[Row]], Awaitable[None]]  # stores rows of `exchanges`; may be slow
 
@@ -76,10 +74,8 @@ class ResponseLog:
         strangers = {row.get("cell_key", policy.cell_key) for row in known} - {policy.cell_key}
         if strangers:
             raise WrongResponseLog(f"known: answers of cell {min(strangers)} in the log of cell {policy.cell_key}")
-        self.refusal: str | None = None
-        """The first request that will never be answered, on one line: an engine's 4xx, or refused by the policy."""
-        self.trouble: str | None = None
-        """The last request that was not answered, but may be if it is asked again, on one line."""
+        self.refusal: str | None = None  # the first request that will never be answered: a 4xx, or the policy's
+        self.trouble: str | None = None  # the last request that was not answered, but may be if it is asked again
         self._policy, self._url, self._suite = policy, upstream, suite
         self.answers = Answers(row for row in known if row["suite"] == suite)
         self._parts = Parts(write, flush_s, flush_items)

@@ -18,14 +18,9 @@ from configs.steps.eval import TWIN_ITEMS
 from tasks.family.words import KINDS, LETTERS, Question, draw_question
 from tasks.frameworks.job import Item
 
-ID_DIGITS = 12
-"""Hex digits of an item's id: 48 bits, so that among 35,030 items two ids collide once in 500,000 data sets."""
-
+ID_DIGITS = 12  # hex digits, 48 bits: among 35,030 items two ids collide once in 500,000 data sets
 LONGEST_SHOWN = 60  # characters of a wrong value in an error: GPQA's text may not be spread
-
-TWIN_REVISION = "twin-1"
-"""Raised when a twin's items change: results of different revisions are not of the same items."""
-
+TWIN_REVISION = "twin-1"  # raised when a twin's items change: results of different revisions are not of the same items
 Record = Mapping[str, Any]
 
 

@@ -14,10 +14,7 @@ import aiohttp
 from tasks import meters
 from tasks.client import SLOWEST_TOK_S
 
-STALLED_S = 300.0
-"""Requests in flight, no answer and not one more token for so long: the engine hangs. The prefill of a full context
-takes less on any GPU that is worth renting."""
-
+STALLED_S = 300.0  # the engine hangs: a full context's prefill takes less on any GPU that is worth renting
 POLL_S = 5.0  # pause between two looks at the engine's counters
 DEAD_STATUS = 503  # what vLLM's HTTP server says on /health when the engine behind it has died
 LOOK_TIMEOUT_S = 30.0  # a busy engine may take this long to show its counters

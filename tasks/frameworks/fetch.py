@@ -14,9 +14,7 @@ from typing import Final
 
 from tasks.frameworks.job import one_line
 
-CONVERTED = "refs/convert/parquet"
-"""Branch on which the hub keeps Parquet copies of datasets that are made by a script, which is not run any more."""
-
+CONVERTED = "refs/convert/parquet"  # the hub's branch of Parquet copies of datasets that are made by a script
 COMMIT_FILE = "commit.json"
 
 STATUS_OF: Final = {401: "refused", 403: "refused", 404: "not found"}

@@ -22,13 +22,8 @@ FRAMEWORK: Final = "hret"
 ORDERED: Final = "specsweep-ordered"  # our backend in HRET's registry
 RECALLED: Final = "specsweep-recalled"  # another, which gives answers that are there already
 ITEMS: Final = "specsweep-items"  # the job's items in HRET's registry of datasets
-
-LONGEST_ANSWER_S: Final = 7 * 86400
-"""Timeout of a request. The response log ends what makes no progress; a long thought is no failure."""
-
-MAX_RETRIES: Final = 2
-"""Of the OpenAI client, after 0.5 s and 1 s. An engine that died needs the runner."""
-
+LONGEST_ANSWER_S: Final = 7 * 86400  # the response log ends what makes no progress; a long thought is no failure
+MAX_RETRIES: Final = 2  # of the OpenAI client, after 0.5 s and 1 s; an engine that died needs the runner
 ENDINGS: Final = ("stop", "length")  # finish reasons of a real answer
 Said = dict[str, Any]  # a sample as HRET hands it around
 

@@ -181,8 +181,7 @@ def _outcome(framework: str, run: Callable[[Job], Result], path: Path) -> Result
         return Result(framework, version_of(framework), error=one_line(error))
 
 
-THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
-"""Thoughts that the engine left in the body; those that were cut off have no end."""
+THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)  # a thought that was cut off has no end
 
 
 def without_thoughts(body: str) -> str:

@@ -33,20 +33,14 @@ from tasks.frameworks.job import Item, Job, Result, Sample, Score, serve, versio
 FRAMEWORK: Final = "lm-eval"
 
 SPLIT: Final = "items"
-
-TIMEOUT_S: Final = 24 * 3600
-"""Longer than any answer: whether a request makes progress is the response log's to judge."""
-
-TRIES: Final = 3
-"""Of one request. The log holds back what an engine may still answer, so a failure that comes through is for good."""
-
+TIMEOUT_S: Final = 24 * 3600  # longer than any answer: progress is the response log's to judge
+TRIES: Final = 3  # of one request; the log holds back what may still be answered, so what comes through is for good
 LEFT_TO_THE_LOG: Final = ("stop", "seed", "temperature")
 
 WITH_PUNKT: Final = frozenset({"length_constraints:number_sentences", "change_case:capital_word_frequency"})
 """Instructions of IFEval whose checkers split sentences with nltk's punkt_tab; the other 23 never touch it."""
 
-DOWNLOAD_S: Final = 20.0
-"""Longest silence while nltk tries to fetch punkt_tab on import: a node without a way out must not wait minutes."""
+DOWNLOAD_S: Final = 20.0  # longest silence while nltk fetches punkt_tab on import: without a network that takes minutes
 
 
 class MissingDependency(Exception):

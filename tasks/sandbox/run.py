@@ -155,9 +155,7 @@ def one_line(text: str) -> str:
     return plain if len(plain) <= REASON_CHARS else f"{plain[: REASON_CHARS - 1]}…"
 
 
-OPENS = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})[ \t]*(?P<mark>[^\s`]*)[^`\n]*$")
-"""A line that begins a code block (CommonMark 0.31, 4.5)."""
-
+OPENS = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})[ \t]*(?P<mark>[^\s`]*)[^`\n]*$")  # CommonMark 0.31, 4.5
 MARKS = ("", "python", "python3", "py")
 
 
@@ -261,8 +259,7 @@ def _shown(printed: str) -> str:
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
 
 
-NOTHING: Mapping[str, Any] = {"program": None, "program_reason": None}
-"""Columns of an answer of which no program is asked."""
+NOTHING: Mapping[str, Any] = {"program": None, "program_reason": None}  # without a program to run
 
 
 class Programs:

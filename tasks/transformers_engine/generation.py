@@ -21,9 +21,7 @@ from tasks.transformers_engine.asked import Asked, BadRequest, asked
 from tasks.transformers_engine.loading import HOOK, Loaded, Memory
 from tasks.transformers_engine.turns import Logprob
 
-LOGPROB_ROWS = 64
-"""Places whose logits are normalised at a time: a vocabulary of 262 144 in float32 takes 64 MiB for each 64."""
-
+LOGPROB_ROWS = 64  # normalised at a time: a vocabulary of 262 144 in float32 takes 64 MiB for each 64
 OnDraft = Callable[[int, int], None]
 
 

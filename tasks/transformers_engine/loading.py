@@ -35,8 +35,7 @@ def mend() -> None:
         found.__init__ = partialmethod(found.__init__, **dict.fromkeys(UNREAD))
 
 
-HOOK = "_get_candidate_generator"
-"""Where `generate` makes what drafts: the one private name of transformers that is used here (`generation.py`)."""
+HOOK = "_get_candidate_generator"  # what drafts is made there: the one private name of transformers that is used here
 
 
 class Loaded(NamedTuple):

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 Decode = Callable[[Sequence[int]], str]  # token ids to text, without special tokens
-
-UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""What a decoder writes for the first bytes of a character whose last are in the next token."""
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a decoder writes for a part of a character
 
 
 class Markup(NamedTuple):

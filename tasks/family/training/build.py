@@ -101,8 +101,7 @@ END_GRACE_S = 5.0
 ERROR_LINES = 30
 
 
-Reports = queue.Queue[tuple[str, str | None]]
-"""Lines of the running members by name; None once a member has closed its output."""
+Reports = queue.Queue[tuple[str, str | None]]  # lines of running members by name; None: a member closed its output
 
 
 class TrainingFailed(Exception):
