@@ -284,17 +284,13 @@ def instances_of(ec2: Any, region: str) -> Iterator[Instance]:
     """Every instance of a region, including terminated ones."""
     for reservation in ec2.describe_instances()["Reservations"]:
         for each in reservation["Instances"]:
-            yield _instance(each, region)
-
-
-def _instance(each: dict[str, Any], region: str) -> Instance:
-    tags = {tag["Key"]: tag["Value"] for tag in each.get("Tags", [])}
-    return Instance(
-        each["InstanceId"],
-        tags.get("ray-cluster-name", ""),
-        region,
-        each["Placement"]["AvailabilityZone"],
-        each["State"]["Name"],
-        each.get("InstanceLifecycle") == "spot",
-        each["LaunchTime"],
-    )
+            tags = {tag["Key"]: tag["Value"] for tag in each.get("Tags", [])}
+            yield Instance(
+                each["InstanceId"],
+                tags.get("ray-cluster-name", ""),
+                region,
+                each["Placement"]["AvailabilityZone"],
+                each["State"]["Name"],
+                each.get("InstanceLifecycle") == "spot",
+                each["LaunchTime"],
+            )

@@ -83,12 +83,8 @@ class DaemonSpec(NamedTuple):
     python: str  # interpreter that the environments were made with
     read_only: tuple[str, ...]  # paths that appear in bodies at their own place
 
-    def dump(self) -> str:
-        """The specification as one argument of a command line."""
-        return json.dumps(self._asdict())
-
     @classmethod
     def load(cls, text: str) -> DaemonSpec:
-        """The inverse of `dump`."""
+        """From the argument of the daemon's command line."""
         document = json.loads(text)
         return cls(**(document | {"read_only": tuple(document["read_only"])}))

@@ -42,7 +42,7 @@ def _namespaces_missing(where: Path) -> str | None:
     try:
         if os.geteuid() == 0:
             os.chown(folder, FLEET_UID, FLEET_UID)
-        command: list[str | Path] = [*NAMESPACES, sys.executable, "-m", "lab.bodies.probe", folder]
+        command: list[str | Path] = [*NAMESPACES, sys.executable, "-m", "lab.bodies.mounts", folder]
         prefixes = [Path(sys.prefix), Path(sys.base_prefix), CODE]
         tried = subprocess.run(
             unprivileged(command, [folder], prefixes),

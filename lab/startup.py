@@ -39,9 +39,8 @@ def make_folders(places: LabPaths) -> None:
     places.marker.touch()
     for folder in (places.home, places.scratch):
         folder.mkdir(mode=0o700)
-    places.controls.mkdir()
-    places.fleet.mkdir()
-    places.shared.mkdir()
+    for folder in (places.controls, places.fleet, places.shared):
+        folder.mkdir()
     _copy_known_models(places.shared / KNOWN_MODELS)
     if os.geteuid() == 0:
         for folder in (places.fleet, places.shared):
@@ -65,7 +64,7 @@ def start_daemon(places: LabPaths, python: Path, layer: Path) -> subprocess.Pope
     """Start the cloud in a session of its own, with the Python of the environment `lab` and the baked `layer`."""
     root, exposed = places.root, exposed_paths(layer)
     spec = DaemonSpec(str(root), str(layer), str(user_cache()), str(bake_python()), tuple(map(str, exposed)))
-    command = unprivileged([python, "-m", "lab.control.daemon", spec.dump()], [root], exposed)
+    command = unprivileged([python, "-m", "lab.control.daemon", json.dumps(spec._asdict())], [root], exposed)
     with places.log.open("ab") as log:
         return subprocess.Popen(
             command,
@@ -144,7 +143,16 @@ def unprivileged(command: Iterable[str | Path], read_write: Iterable[Path], read
     if os.geteuid() != 0:
         return plain
     spec = CoverSpec(tuple(map(str, read_write)), tuple(map(str, read_only)), tuple(plain))
-    return ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", "lab.bodies.cover", spec.dump()]
+    return [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        sys.executable,
+        "-m",
+        "lab.bodies.cover",
+        json.dumps(spec._asdict()),
+    ]
 
 
 def environment(root: Path) -> dict[str, str]:

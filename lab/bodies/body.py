@@ -97,12 +97,10 @@ def main() -> None:
     for path, place in staged.items():
         _show(path, place)
     _lay_home(spec)
-    python = sys.executable
-    server = [python, "-m", "lab.bodies.ssh_server", str(INSIDE.instance / SSH_SOCKET)]
+    drop = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all"]
+    server = [sys.executable, "-m", "lab.bodies.ssh_server", str(INSIDE.instance / SSH_SOCKET)]
     os.chdir("/")
-    os.execvp(
-        "setpriv", ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all", python, "-m", "lab.bodies.init", *server]
-    )
+    os.execvp(drop[0], [*drop, sys.executable, "-m", "lab.bodies.init", *server])
 
 
 def _network(address: str) -> None:
@@ -119,19 +117,13 @@ def _network(address: str) -> None:
 def _stage(folder: Path, spec: BodySpec) -> dict[Path, Path]:
     """Keep what the body needs under /mnt, and make all else read-only; returns host path -> place under /mnt."""
     mounts.tmpfs(Path("/mnt"), "1m")
-    for source, place in (
-        (folder, INSIDE.instance),
-        (Path(spec.egress), INSIDE.egress),
-        (Path(spec.shared), INSIDE.shared),
-    ):
-        place.mkdir()
-        mounts.bind(source, place)
+    own = {folder: INSIDE.instance, Path(spec.egress): INSIDE.egress, Path(spec.shared): INSIDE.shared}
     staged = {Path(path): INSIDE.stage / str(number) for number, path in enumerate(spec.read_only)}
-    for path, place in staged.items():
+    for path, place in (*own.items(), *staged.items()):
         place.mkdir(parents=True)
         mounts.bind(path, place)
     mounts.read_only(Path("/"), recursive=True)
-    for place in (Path("/mnt"), INSIDE.instance, INSIDE.egress, INSIDE.shared):
+    for place in (Path("/mnt"), *own.values()):
         mounts.writable(place)
     return staged
 
@@ -141,18 +133,13 @@ def _write_etc(spec: BodySpec) -> None:
     etc = INSIDE.instance / "etc"
     # what only the host's root may read stays behind, hence no check
     subprocess.run(["cp", "--archive", "--no-preserve=ownership", "/etc", etc], stderr=subprocess.DEVNULL, check=False)
-    others = [
-        line
-        for line in Path("/etc/passwd").read_text(encoding="utf-8").splitlines()
-        if line.split(":")[0] not in ("root", "ubuntu")
-    ]
+    everybody = Path("/etc/passwd").read_text(encoding="utf-8").splitlines()
+    others = [line for line in everybody if line.split(":")[0] not in ("root", "ubuntu")]
     users = [f"{name}:x:0:0::{INSIDE.home}:/bin/bash" for name in ("root", "ubuntu")]
     _write(etc / "passwd", "\n".join([*users, *others]))
     _write(etc / "hosts", f"127.0.0.1 localhost\n{spec.private_ip} {spec.host_name}")
-    _write(
-        etc / "uv" / "uv.toml",
-        f'no-index = true\nfind-links = ["{spec.baked}/wheels"]\npython-downloads = "never"',
-    )
+    uv = f'no-index = true\nfind-links = ["{spec.baked}/wheels"]\npython-downloads = "never"'
+    _write(etc / "uv" / "uv.toml", uv)
     exports = [f"export {name}='{value}'" for name, value in spec.environment.items()]
     with (etc / "profile").open("a", encoding="utf-8") as profile:  # last: /etc/profile itself sets PATH
         profile.write("\n" + "\n".join(exports) + "\n")

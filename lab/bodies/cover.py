@@ -26,17 +26,10 @@ class CoverSpec(NamedTuple):
     read_only: tuple[str, ...]
     command: tuple[str, ...]
 
-    def dump(self) -> str:
-        """The specification as one argument of a command line."""
-        return json.dumps(self._asdict())
-
 
 def private_ancestor(path: Path) -> Path | None:
     """The topmost folder above `path` that other users may not enter; None if there is none."""
-    for folder in [*reversed(path.parents)]:
-        if not folder.stat().st_mode & 0o001:
-            return folder
-    return None
+    return next((folder for folder in [*path.parents][::-1] if not folder.stat().st_mode & 0o001), None)
 
 
 def cover(read_write: Iterable[Path], read_only: Iterable[Path]) -> None:

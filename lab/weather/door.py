@@ -18,6 +18,7 @@ from lab.weather.conditions import CLOUD, STORE, Conditions
 
 _SCOPE = re.compile(r"/\d{8}/([a-z0-9-]+)/([a-z0-9-]+)/aws4_request")  # region, service (Signature Version 4)
 _MOST_BYTES = 1 << 30
+RENTING = ("RunInstances", "RequestSpotInstances", "CreateFleet")  # what asks EC2 for machines
 
 
 class Request(NamedTuple):
@@ -29,16 +30,6 @@ class Request(NamedTuple):
     region: str
     is_create: bool  # an object is written only if it is absent
     form: dict[str, list[str]]  # what EC2 is asked: `Action` and its parameters; empty for other services
-
-    @property
-    def rents(self) -> bool:
-        """Whether it asks EC2 for machines."""
-        return self.form.get("Action", [""])[0] in ("RunInstances", "RequestSpotInstances", "CreateFleet")
-
-    @property
-    def is_spot(self) -> bool:
-        """Whether for spot ones."""
-        return "spot" in self.form.get("InstanceMarketOptions.MarketType", [])
 
 
 async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request | None:
@@ -170,12 +161,11 @@ class Door:
         if has("unauthorized"):
             message = "You are not authorized to perform this operation."
             return refusal(request, "403 Forbidden", "UnauthorizedOperation", message)
-        if not request.rents or not has("quota"):
+        if request.form.get("Action", [""])[0] not in RENTING or not has("quota"):
             return None
-        if request.is_spot:
-            return refusal(
-                request, "400 Bad Request", "MaxSpotInstanceCountExceeded", "Max spot instance count exceeded"
-            )
+        if "spot" in request.form.get("InstanceMarketOptions.MarketType", []):
+            message = "Max spot instance count exceeded"
+            return refusal(request, "400 Bad Request", "MaxSpotInstanceCountExceeded", message)
         message = (
             "You have requested more vCPU capacity than your current vCPU limit of 0 allows for the instance bucket "
             "that the specified instance type belongs to."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from lab.errors import LabError
-from lab.weather.conditions import KINDS, Condition, Conditions, Kind
+from lab.weather.conditions import KINDS, Condition, Conditions
 
 
 def set_weather(
@@ -16,11 +16,14 @@ def set_weather(
     `where` is store, cloud, machines or a region. `amount` is in seconds or a share; None: the kind's own. After
     `lasts_s` it clears by itself; None: it stays.
     """
-    kind = _kind(where, what)
+    if where not in KINDS:
+        raise LabError(_no_such_place(where))
+    if what not in KINDS[where]:
+        raise LabError(f"there is no weather {what!r} at {where}. Remedy: one of {', '.join(KINDS[where])}")
     if lasts_s is not None and not lasts_s > 0:
         raise LabError(f"weather can't last {lasts_s:g} s. Remedy: a time such as 90s (--for)")
     until_s = None if lasts_s is None else time.time() + lasts_s
-    condition = Condition(where, what, _amount(kind, where, what, amount), until_s)
+    condition = Condition(where, what, _amount(where, what, amount), until_s)
     others = [each for each in conditions.now() if (each.where, each.what) != (where, what)]
     conditions.write([*others, condition])
     return condition
@@ -33,15 +36,8 @@ def clear_weather(conditions: Conditions, where: str | None = None) -> None:
     conditions.write([each for each in conditions.now() if where not in (None, each.where)])
 
 
-def _kind(where: str, what: str) -> Kind:
-    if where not in KINDS:
-        raise LabError(_no_such_place(where))
-    if what not in KINDS[where]:
-        raise LabError(f"there is no weather {what!r} at {where}. Remedy: one of {', '.join(KINDS[where])}")
-    return KINDS[where][what]
-
-
-def _amount(kind: Kind, where: str, what: str, amount: float | None) -> float:
+def _amount(where: str, what: str, amount: float | None) -> float:
+    kind = KINDS[where][what]
     if not kind.unit and amount is not None:
         raise LabError(f"{where} {what} has no amount, and {amount:g} was given. Remedy: leave it out")
     chosen = kind.default if amount is None else amount

@@ -49,11 +49,6 @@ class Policy(NamedTuple):
     template_kwargs: Mapping[str, JsonValue]
     seed: int | None
 
-    @property
-    def max_tokens(self) -> int:
-        """The longest answer."""
-        return int(self.set["max_tokens"])
-
 
 def policy_of(cell: Cell, spec: EvalStep) -> Policy:
     """The policy of an evaluation step: its sampling, its length, the model's thinking arguments."""

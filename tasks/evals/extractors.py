@@ -87,9 +87,7 @@ class Readings(NamedTuple):
     """One answer as several readers have it; None: that reader finds nothing."""
 
     last_in_body: str | None  # ours: a letter
-    strict: (
-        str | None
-    )  # what follows "The answer is": a letter where lm-eval's exact_match takes it for one, else as is
+    strict: str | None  # behind "The answer is": a letter where lm-eval's exact_match takes it for one, else as is
     flexible: str | None  # the last option in brackets, without lm-eval's fallbacks for answers that have none
     first: str | None  # the first option named anywhere, the thinking included: the trap
 

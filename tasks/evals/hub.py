@@ -57,12 +57,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _fetch(
-    suite: HubDataset,
-    revision: str,
-    framework: Framework,
-    folder: Path,
-    subsets: list[str],
-    tell: Tell,
+    suite: HubDataset, revision: str, framework: Framework, folder: Path, subsets: list[str], tell: Tell
 ) -> None:
     python = python_of(framework)
     if python is None:

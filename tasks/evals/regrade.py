@@ -22,8 +22,6 @@ from warehouse.ledger.tables import ROW_IDENTITY, Row, Table
 from warehouse.ledger.tables import VERDICTS as VERDICT_ROWS
 from warehouse.ledger.verdicts import Verdict, worst
 
-Key = tuple[str, int]
-
 
 class RegradeError(SpecsweepError):
     """A step can't be graded again: its response log doesn't hold what was graded."""
@@ -94,7 +92,7 @@ def _read_again(
     spec: EvalStep, samples: Sequence[Row], exchanges: Iterable[Row]
 ) -> tuple[list[dict[str, Any]], list[Row]]:
     """The graded answers as they are read today, and the end of each, which a sentence may show."""
-    by_key: dict[Key, list[int]] = {}
+    by_key: dict[tuple[str, int], list[int]] = {}
     for index, row in enumerate(samples):
         by_key.setdefault((row["request_hash"], row["occurrence"]), []).append(index)
     now: dict[int, dict[str, Any]] = {}

@@ -83,7 +83,7 @@ class ResponseLog:
             upstream,
             lambda: self._session,
             lambda: (len(self.answers), len(self._asking)),
-            policy.max_tokens,
+            int(policy.set["max_tokens"]),
             stalled_s,
             poll_s,
         )

@@ -98,7 +98,9 @@ def run(job: Job, backend: str = ORDERED) -> Result:
         "batch_size": job.concurrency,
     }
     stock = DATASET_REGISTRY[job.task.name]
-    DATASET_REGISTRY[ITEMS] = type("Items", (stock,), {"load": lambda dataset: _questions(dataset, job)})
+    DATASET_REGISTRY[ITEMS] = type(
+        "Items", (stock,), {"load": lambda dataset: [_question(dataset, job, item) for item in job.items]}
+    )
     done = PipelineRunner(
         dataset_name=ITEMS,
         model_backend_name=RECALLED if job.do == "grade" else backend,
@@ -114,22 +116,19 @@ def run(job: Job, backend: str = ORDERED) -> Result:
     return Result(FRAMEWORK, version_of(FRAMEWORK), samples=samples, scores=scores)
 
 
-def _questions(dataset: BaseDataset, job: Job) -> list[Said]:
-    return [{**_question(dataset, job, item), "item_id": item.item_id} for item in job.items]
-
-
 def _question(dataset: BaseDataset, job: Job, item: Item) -> Said:
-    reference = f"({item.gold})"
+    reference, named = f"({item.gold})", {"item_id": item.item_id}
     if job.plain:
         options = [f"({letter})" for letter in job.task.letters]
-        return {"input": item.question, "reference": reference, "options": options, "_subset_name": item.category}
+        plain = {"input": item.question, "reference": reference, "options": options, "_subset_name": item.category}
+        return plain | named
     missing = [field for field in job.task.needed if item.record.get(field) in (None, "")]
     if missing:  # HRET would make a question without it
         raise UnusableItem(f"item {item.item_id}: its record has no {', '.join(missing)}")
     (said,) = dataset._convert_to_list([item.record], item.category)
     if said["reference"] != reference:
         raise UnusableItem(f"item {item.item_id}: HRET reads the answer {said['reference']!r}, not {reference!r}")
-    return dict(said)
+    return {**said, **named}
 
 
 def _sample(said: Said) -> Sample:

@@ -84,7 +84,7 @@ def _task_of(job: Job) -> ConfigurableTask:
         "generation_kwargs": {"until": [], "max_gen_toks": job.max_tokens, "do_sample": False},
     }
     if job.plain:
-        config["doc_to_text"] = _as_is
+        config["doc_to_text"] = lambda doc: doc["as_is"]
     if job.task.suite == "ifeval":
         config["process_results"] = _with_seeded_dice
     return ConfigurableTask(config=config)
@@ -99,10 +99,6 @@ def _document(job: Job, item: Item) -> dict[str, Any]:
         named = {f"choice{place}": choice for place, choice in enumerate(choices, 1)}
         return {"Question": item.record["Question"], **named, "choices": choices, "answer": f"({item.gold})"}
     return item.record
-
-
-def _as_is(doc: dict[str, Any]) -> str:
-    return str(doc["as_is"])
 
 
 def _samples(job: Job, logged: list[dict[str, Any]]) -> tuple[Sample, ...]:
@@ -188,7 +184,6 @@ class _Answered(LM):  # type: ignore[misc]
         self.answers = answers
 
     def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
-        """The answers that there are, thoughts removed."""
         return [without_thoughts(self.answers[request.doc["item_id"]]) for request in requests]
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:

@@ -24,10 +24,8 @@ _INHERITED: Final = frozenset({
     "PATH", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH", "SPECSWEEP_STATE",
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
 })  # fmt: skip
-_INHERITED_PREFIX: Final = "LC_"
-"""All that an adapter gets of this process's variables. Whatever else a shell has stays outside: secrets
-by any name, proxies, what would steer a framework from outside of the sweep's file. What else an adapter needs is set
-below."""
+"""All that an adapter gets of this process's variables, and LC_*. Whatever else a shell has stays outside: secrets by
+any name, proxies, what would steer a framework from outside of the sweep's file."""
 
 DYING_S: Final = 5.0  # how long a process may take to leave after it closed its pipe, for its own exit code
 _LAST_BYTES: Final = 65536  # how much of a log's end is searched for its last line
@@ -101,9 +99,6 @@ class Framework:
         if self._process is not None and self._process.returncode is None:
             return self._process
         await self.stop()
-        return await self._start()
-
-    async def _start(self) -> asyncio.subprocess.Process:
         process_group.end_recorded(self.record_path)
         self._group = process_group.new_group(process_group.FRAMEWORK_VARIABLE)
         process_group.record(self._group, self.record_path)
@@ -172,41 +167,31 @@ class Frameworks:
         return self._started[name]
 
     async def __aenter__(self) -> Self:
-        """Nothing is started yet."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End every framework that was started."""
         for framework in self._started.values():
             await framework.stop()
 
 
 def adapter_environment(home: Path) -> dict[str, str]:
     """The few variables that may be known inside; the checkout to import from; caches under `home`."""
-    kept = {
-        name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith(_INHERITED_PREFIX)
-    }
-    return kept | {
+    nltk_data = user_cache() / "nltk_data"  # of the user, so that a node downloads it once
+    nltk_data.mkdir(parents=True, exist_ok=True)
+    return {name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith("LC_")} | {
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
         "HOME": str(home),
         "XDG_CACHE_HOME": str(home / ".cache"),
         "HF_HOME": str(home / "huggingface"),
         # items come with the job: those of the hub would not be the items of the other frameworks
-        "NLTK_DATA": os.environ.get("NLTK_DATA") or str(_nltk_data()),
+        "NLTK_DATA": os.environ.get("NLTK_DATA") or str(nltk_data),
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
         "NO_PROXY": "*",
         "TOKENIZERS_PARALLELISM": "false",
     }
-
-
-def _nltk_data() -> Path:
-    """Where nltk keeps what it downloads: in the user's cache, so that a node does it once."""
-    folder = user_cache() / "nltk_data"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _complaint(job: Job, result: Result) -> str | None:

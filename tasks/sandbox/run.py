@@ -51,9 +51,8 @@ def run(source: str, check: Check, case: Case, *, fenced: bool = True) -> Ran:
             writable = -1
             with program:
                 try:
-                    ended = os.pidfd_open(
-                        program.pid
-                    )  # and not `wait`: until it is reaped, nobody else gets its number
+                    # and not `wait`: until it is reaped, nobody else gets its number
+                    ended = os.pidfd_open(program.pid)
                 except OSError as error:  # an old profile of a container, or a kernel in user space
                     os.killpg(program.pid, signal.SIGKILL)
                     return Ran("not_run", "", f"no sandbox here: nobody can tell when it ends: pidfd_open: {error}")

@@ -51,18 +51,15 @@ class Generator:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Tokens as text, without special ones."""
-        text: str = self._loaded.tokenizer.decode(token_ids, skip_special_tokens=True)
-        return text
+        return str(self._loaded.tokenizer.decode(token_ids, skip_special_tokens=True))
 
     def token_text(self, token: int) -> str:
         """A single token, special ones included."""
-        text: str = self._loaded.tokenizer.decode([token])
-        return text
+        return str(self._loaded.tokenizer.decode([token]))
 
     def id_of(self, token: str) -> int:
         """The id of a special token."""
-        found: int = self._loaded.tokenizer.convert_tokens_to_ids(token)
-        return found
+        return int(self._loaded.tokenizer.convert_tokens_to_ids(token))
 
     def ends(self, token: int) -> bool:
         """Whether the token ends an answer."""

@@ -39,15 +39,13 @@ HOOK = "_get_candidate_generator"  # what drafts is made there: the one private 
 
 
 class Loaded(NamedTuple):
-    """A target, what drafts for it, and the tokenizer of both. Sizes are bytes of parameters and buffers."""
+    """A target, what drafts for it, and the tokenizer of both."""
 
     model: Any
     assistant: Any | None
     tokenizer: Any
     device: str
     eos: frozenset[int]  # tokens that end an answer
-    model_bytes: int
-    assistant_bytes: int | None
 
 
 def load(arguments: Arguments) -> Loaded:
@@ -65,9 +63,7 @@ def load(arguments: Arguments) -> Loaded:
         mend()
         assistant = _model(arguments.assistant_model, arguments.assistant_revision, arguments, device)
         assistant.generation_config = drafting(arguments.num_assistant_tokens)
-    return Loaded(
-        model, assistant, tokenizer, device, eos, _bytes_of(model), None if assistant is None else _bytes_of(assistant)
-    )
+    return Loaded(model, assistant, tokenizer, device, eos)
 
 
 def drafting(tokens: int | None) -> Any:
@@ -97,7 +93,7 @@ def _eos_of(model: Any, tokenizer: Any) -> frozenset[int]:
 
 
 def _bytes_of(model: Any) -> int:
-    """Tied weights count once."""
+    """Bytes of parameters and buffers; tied weights count once."""
     tensors = {tensor.data_ptr(): tensor for tensor in (*model.parameters(), *model.buffers())}
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
@@ -117,9 +113,9 @@ class Memory:
 
     def __init__(self, loaded: Loaded) -> None:
         self._device = torch.device(loaded.device)
-        self._weights = {"target": loaded.model_bytes}
-        if loaded.assistant_bytes is not None:
-            self._weights["assistant"] = loaded.assistant_bytes
+        self._weights = {"target": _bytes_of(loaded.model)}
+        if loaded.assistant is not None:
+            self._weights["assistant"] = _bytes_of(loaded.assistant)
         self._allocated = self._reserved = 0
 
     @contextmanager
