@@ -85,10 +85,7 @@ class Lab:
         self.paths.record.write_text(json.dumps(record), encoding="utf-8")
 
     def down(self) -> None:
-        """Remove everything, also what a killed lab left: SkyPilot's API server, the cloud, bodies, files.
-
-        Raises LabError: the folder holds something that is not a lab.
-        """
+        """Remove everything, also what a killed lab left. Raises LabError: the folder holds what is no lab."""
         root, record = self.paths.root, self._record()
         if root.exists() and not self.paths.marker.exists() and any(root.iterdir()):
             raise LabError(f"{root} is not a lab's folder, it is left alone. Remedy: another one (--root)")
@@ -142,10 +139,7 @@ class Lab:
         return f"s3://{BUCKET}/results"
 
     def client(self, service: str, region: str = REGIONS[0]) -> Any:
-        """A boto3 client of the lab's cloud, made once: a test that asks ten times a second would use up the ports.
-
-        It goes behind the door: no weather keeps it from the truth.
-        """
+        """A boto3 client behind the door, made once: a test that asks ten times a second would use up the ports."""
         url = self.behind_url
         if (url, service, region) not in self._clients:
             self._clients[url, service, region] = boto3.client(
@@ -167,10 +161,7 @@ class Lab:
         return instance.cluster.removesuffix(f"-{user_hash(self.paths.root)}")
 
     def preempt(self, name: str) -> list[str]:
-        """Reclaim a cluster (its name, with or without the user's hash) or one instance; returns the instances' ids.
-
-        Raises LabError: no living instance has that name.
-        """
+        """Reclaim a cluster (also without the user's hash) or an instance; returns ids. Raises LabError: none lives."""
         doomed = self._living(name)
         for each in doomed:
             ec2 = self.client("ec2", each.region)

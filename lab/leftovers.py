@@ -39,10 +39,7 @@ def body_processes(root: Path) -> list[int]:
 
 
 def kill(root: Path) -> None:
-    """Kill every process of a lab, and unlink the semaphores they had open (a killed process can't).
-
-    Raises TimeoutError: some were still alive after `GRACE_S`.
-    """
+    """Kill a lab's processes, and unlink their semaphores. Raises TimeoutError: some were alive after `GRACE_S`."""
     deadline = time.monotonic() + GRACE_S
     mapped: set[int] = set()
     while left := processes(root):
@@ -137,10 +134,7 @@ def _lineage() -> set[int]:
 
 
 def semaphores(pids: Iterable[int]) -> set[int]:
-    """Inodes of the named semaphores (sem_overview(7)) that processes have mapped.
-
-    Not their names: the C library makes a semaphore under a temporary name, which stays in its maker's map.
-    """
+    """Inodes of mapped semaphores (sem_overview(7)): a maker's map has not their name, but a temporary one."""
     inodes: set[int] = set()
     for pid in pids:
         try:

@@ -48,10 +48,7 @@ def make_folders(places: LabPaths) -> None:
 
 
 def _copy_known_models(place: Path) -> None:
-    """Only what vLLM knows of models' classes: each that it doesn't know takes a process that imports vLLM again.
-
-    Its files are for their owner's eyes, who is no user of a body's, hence a copy for everybody.
-    """
+    """A copy for bodies' users of what vLLM knows of models' classes: finding it out takes a process for each."""
     place.mkdir()
     cache = user_cache() / KNOWN_MODELS
     for file in cache.glob("*/modelinfos/*.json"):  # an engine that is being started has files of other names there

@@ -64,10 +64,7 @@ def measure(store_url: str, run_id: str, cell_key: str, log: Path, seconds: floa
 
 
 def record(leases: Leases, before: Lease | None, code: int, log: list[str]) -> None:
-    """Close the attempt of a runner that failed, unless it did so itself: here no flow does.
-
-    `before` is the newest lease before the runner was started; if it still is, the runner fell before it had its own.
-    """
+    """Close a failed runner's attempt, which no flow does here; `before` was the newest lease before it was started."""
     lease = leases.current()
     if lease is None or lease == before:
         lease = leases.acquire(owner_name())

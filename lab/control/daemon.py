@@ -108,10 +108,7 @@ class Fleet:
         self._seen_s: dict[str, float] = {}
 
     def tend(self) -> None:
-        """Boot what was launched, remove what was terminated, terminate what has died.
-
-        A fault with one body is printed, and does not end the others: the next look tries again.
-        """
+        """Boot what was launched, remove what was terminated, terminate what died; a fault with one ends no other."""
         wanted = {machine.instance_id: machine for machine in self._control_plane.machines()}
         for instance_id, body in [*self._bodies.items()]:
             try:

@@ -138,10 +138,7 @@ def right_answer(item: Item) -> object:
 
 
 def _contradictory(items: Iterable[Item]) -> list[list[Item]]:
-    """Groups of items that are asked alike and have different right answers, each in the order of `items`.
-
-    What tells them apart is not in question and options, white space apart: no answer could be right for both.
-    """
+    """Groups of items that are asked alike and have different right answers: no answer could be right for both."""
     alike: dict[tuple[str, ...], list[Item]] = {}
     for item in items:
         alike.setdefault(tuple(" ".join(text.split()) for text in (item.question, *item.choices)), []).append(item)

@@ -66,10 +66,7 @@ def regraded(
     scores: Sequence[Row],
     verdicts: Sequence[Row],
 ) -> Regraded:
-    """What today's readers and guards say of a step, given its commit as last graded and the rows of its tables.
-
-    `exchanges` are read once, row by row. Raises RegradeError: a graded answer is not in the response log.
-    """
+    """What today's readers and guards say of a step's rows. Raises RegradeError: a graded answer is not in the log."""
     now, said = _read_again(spec, samples, exchanges)
     new_verdicts = [_judged_again(row, spec, samples, now, said) for row in verdicts]
     verdict = worst(row["verdict"] for row in new_verdicts)

@@ -148,10 +148,7 @@ class ResponseLog:
         )
 
     async def failed(self) -> str:
-        """Wait until the work can't go on; returns why the engine can't be asked any more. To be raced with the work.
-
-        Raises Exception: whatever `write` raised: answers can't be stored.
-        """
+        """Wait until the work can't go on, to be raced with it; returns why. Raises whatever `write` raised."""
         await asyncio.wait({self._watching, self._flushing}, return_when=asyncio.FIRST_COMPLETED)
         if self._flushing.done():
             await self._flushing
@@ -273,10 +270,7 @@ class Parts:
             self._due.set()
 
     async def flush(self) -> None:
-        """Store all rows that wait now; a row leaves the queue only when its part is written.
-
-        Raises Exception: whatever `write` raised; the rows still wait.
-        """
+        """Store all rows that wait; each leaves the queue when its part is written. Raises whatever `write` raises."""
         self._due.clear()
         while self._waiting:
             part = self._waiting[: self._most_rows]

@@ -46,10 +46,7 @@ def item_of(suite: SuiteFacts, record: Record, subset: str, *, plain: bool) -> I
 
 
 def drawn(items: Sequence[Item], suite: SuiteFacts, seed: int, n: int) -> tuple[Item, ...]:
-    """`n` of the items in random order, the same for the same seed whatever order they came in.
-
-    The first m of n are those that m alone would give, so that a smoke test and a larger run share their items.
-    """
+    """The first `n` items in an order of the seed alone: a smoke test and a larger run share their items."""
     order = sorted(items, key=lambda item: item.item_id)
     random.Random(f"{suite.name} {seed}").shuffle(order)
     return tuple(order[:n])

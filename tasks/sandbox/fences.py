@@ -152,10 +152,7 @@ class _Filter(ctypes.Structure):
 
 
 def allow_computing() -> None:
-    """Refuse every system call that is not on the list; `no_new_privs` must be set.
-
-    Raises OSError: this kernel has no seccomp filters, or the list of its architecture isn't known.
-    """
+    """Refuse all unlisted system calls; `no_new_privs` must be set. Raises OSError: no filters here, or no list."""
     machine = MACHINES.get(platform.machine())
     if machine is None:
         raise OSError(errno.ENOSYS, f"seccomp: no list of system calls for {platform.machine()}")
