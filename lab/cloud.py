@@ -81,7 +81,7 @@ class Lab:
             leftovers.kill(self.paths.root)
             self._reap()
             raise
-        record = {"pid": process.pid, "before": before} | ports._asdict()
+        record = {"pid": process.pid, "before": before} | ports
         self.paths.record.write_text(json.dumps(record), encoding="utf-8")
 
     def down(self) -> None:

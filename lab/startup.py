@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import yaml
 
@@ -23,14 +22,6 @@ from tasks.host.environment_spec import cache_folder, user_cache
 
 START_S = 60.0  # how long the cloud may take to come up; 3 s on a quiet machine
 _TICK_S = 0.1
-
-
-class Ports(NamedTuple):
-    """On 127.0.0.1: `port` of the cloud's door, `behind_port` where no weather is, `api_port` for a SkyPilot server."""
-
-    port: int
-    behind_port: int
-    api_port: int
 
 
 def make_folders(places: LabPaths) -> None:
@@ -74,13 +65,14 @@ def start_daemon(places: LabPaths, python: Path, layer: Path) -> subprocess.Pope
         )
 
 
-def wait_ready(places: LabPaths, process: subprocess.Popen[bytes]) -> Ports:
-    """Where the cloud listens, once it does. Raises LabError: it ended, or took longer than `START_S`."""
+def wait_ready(places: LabPaths, process: subprocess.Popen[bytes]) -> dict[str, int]:
+    """The ports on which the cloud listens, once it does. Raises LabError: it ended, or took longer than `START_S`."""
     wait_until(lambda: places.ready.exists() or process.poll() is not None, START_S)
     if not places.ready.exists():
         tail = places.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         raise LabError(f"the lab's cloud did not come up: {''.join(tail) or 'it says nothing'} ({places.log})")
-    return Ports(**json.loads(places.ready.read_text(encoding="utf-8")))
+    ports: dict[str, int] = json.loads(places.ready.read_text(encoding="utf-8"))
+    return ports
 
 
 def wait_until(done: Callable[[], bool], timeout_s: float) -> None:

@@ -69,7 +69,7 @@ def main() -> None:
     serving = _serve(places.egress / EGRESS_SOCKET, door)
     threading.Thread(target=asyncio.run, args=(serving,), daemon=True).start()
     for_sky = api_port()
-    ports = {"port": door.port, "behind_port": control_plane.port, "api_port": for_sky}
+    ports = {"port": door.port, "behind_port": control_plane.port, "api_port": for_sky}  # behind: without weather
     write_whole(places.ready, json.dumps(ports))
     tell(f"ready on port {door.port}")
     fleet = Fleet(places, control_plane, spec, door.port, conditions)

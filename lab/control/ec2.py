@@ -155,7 +155,9 @@ def _mend_moto(capacity: Path, changed: threading.Event) -> None:
         finally:
             for instance in self.all_instances():
                 if instance.id in instance_ids and any(each["key"] == RECLAIM_TAG for each in instance.get_tags()):
-                    _say_interrupted(instance)
+                    # as EC2 says it of one that it took back: another reason than `User initiated`, and no date
+                    instance._reason = INTERRUPTED
+                    instance.state_reason = StateReason(f"{INTERRUPTED}: Spot instance termination", INTERRUPTED)
             changed.set()
 
     InstanceBackend.run_instances = run_instances  # type: ignore[method-assign]
@@ -164,12 +166,6 @@ def _mend_moto(capacity: Path, changed: threading.Event) -> None:
     vars(elastic_network_interfaces)["random_public_ip"] = _benchmark_address
     # a listing's dates were read from text for each object, a third of its time, and listings are most of what is asked
     vars(botocore.utils)["parse_timestamp"] = functools.lru_cache(4096)(botocore.utils.parse_timestamp)
-
-
-def _say_interrupted(instance: Any) -> None:
-    """Mark an instance as EC2 marks one that it took back: another reason than `User initiated`, and no date."""
-    instance._reason = INTERRUPTED
-    instance.state_reason = StateReason(f"{INTERRUPTED}: Spot instance termination", INTERRUPTED)
 
 
 def _benchmark_address() -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from configs.checkout import ROOT
 from configs.evals.records import DatasetUnavailable
@@ -30,15 +30,10 @@ HubDataset = SuiteFacts | SpeedBenchFacts  # what lies on the hub
 Tell = Callable[[str], None]
 
 
-class Fetched(NamedTuple):
-    """Raw records, each with the subset that it is of, and the commit that they were read at."""
-
-    records: list[tuple[str, dict[str, Any]]]
-    commit: str
-
-
-def fetched(suite: HubDataset, revision: str | None, framework: Framework, cache: Path, tell: Tell) -> Fetched:
-    """All records of the suite's split, fetched in a framework's environment; a second use needs no network.
+def fetched(
+    suite: HubDataset, revision: str | None, framework: Framework, cache: Path, tell: Tell
+) -> tuple[list[tuple[str, dict[str, Any]]], str]:
+    """All records of the suite's split, each with its subset, and their commit; a second use needs no network.
 
     `revision` None: the newest commit, which is then kept. `tell` gets a line while it goes on; an error of it ends
     that. Raises DatasetUnavailable: one line that says what is missing: a network, a token, a revision, a subset.
@@ -48,7 +43,7 @@ def fetched(suite: HubDataset, revision: str | None, framework: Framework, cache
         tell(f"fetching {suite.title}: {suite.hub_id} at {revision or 'its newest commit'}, {len(missing)} subsets")
         _fetch(suite, revision or "", framework, folder, missing, tell)
     records = [(subset, json.loads(line)) for subset in suite.subsets for line in _lines(folder / f"{subset}.jsonl")]
-    return Fetched(records, json.loads((folder / COMMIT_FILE).read_text(encoding="utf-8"))["commit"])
+    return records, json.loads((folder / COMMIT_FILE).read_text(encoding="utf-8"))["commit"]
 
 
 def _lines(path: Path) -> list[str]:

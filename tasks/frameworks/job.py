@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, Literal
 
 PACKAGES: Final = {"lm-eval": "lm-eval", "inspect": "inspect-ai", "hret": "haerae-evaluation-toolkit"}
 """The package whose version is the framework's version."""
@@ -137,7 +137,9 @@ def read_result(path: Path) -> Result:
 
 def serve(framework: str, run: Callable[[Job], Result]) -> None:
     """Run jobs until stdin ends. What the framework prints goes to stderr; stdout has one `done` line per job."""
-    answers = _own_stdout()
+    sys.stdout.flush()
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")  # the stdout that the process was started with
+    os.dup2(2, 1)
     for line in sys.stdin:
         if path := line.strip():
             write(result_of(Path(path)), _outcome(framework, run, Path(path)))
@@ -163,14 +165,6 @@ def one_line(error: BaseException) -> str:
     if not said and error.__cause__ is not None:
         return f"{type(error).__name__} from {one_line(error.__cause__)}"
     return f"{type(error).__name__}: {said}"[:LONGEST_ERROR]
-
-
-def _own_stdout() -> TextIO:
-    """The stdout that the process was started with; from here on the process's stdout is its stderr."""
-    sys.stdout.flush()
-    kept = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return kept
 
 
 def _outcome(framework: str, run: Callable[[Job], Result], path: Path) -> Result:

@@ -15,8 +15,6 @@ from tasks.transformers_engine.asked import Asked, BadRequest, asked
 from tasks.transformers_engine.turns import Counters, Done, HungUp, Job, Logprob, Step, Turns
 from tasks.transformers_engine.writing import CHANNELS, Channel, Text, Writer
 
-TokenText = Callable[[int], str]  # a single token as text
-
 
 class Answer:
     """The documents of one request's answer, whole or in chunks."""
@@ -25,7 +23,7 @@ class Answer:
         self._head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
         self._prompt_tokens = prompt_tokens
 
-    def whole(self, done: Done, token_text: TokenText, *, token_ids: bool) -> dict[str, Any]:
+    def whole(self, done: Done, token_text: Callable[[int], str], *, token_ids: bool) -> dict[str, Any]:
         """The body of an answer that isn't streamed."""
         message = {"role": "assistant", "content": done.text.content or None, "reasoning": done.text.reasoning or None}
         choice: dict[str, Any] = {
@@ -83,7 +81,7 @@ def metrics(done: Done) -> dict[str, Any]:
     return done.clock.as_metrics(len(done.token_ids)) | drafts
 
 
-def logprobs(tokens: Sequence[Logprob], token_text: TokenText) -> dict[str, Any]:
+def logprobs(tokens: Sequence[Logprob], token_text: Callable[[int], str]) -> dict[str, Any]:
     """Probabilities of the written tokens."""
     content = [
         {

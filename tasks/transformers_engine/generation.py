@@ -4,7 +4,7 @@ transformers reports no acceptance. So `CandidateGenerator.update_candidate_stra
 wrapped (transformers 5.19, `generation/utils.py`, `_assisted_decoding`). `generate` calls it once per step with the
 logits of the drafted tokens and of one more, and with the number that it keeps.
 
-K is constant (`loading.drafting`). A step drafts fewer near the answer's end, and prompt lookup also where it finds
+K is constant (`loading.load`). A step drafts fewer near the answer's end, and prompt lookup also where it finds
 less. Accepted tokens are those that are committed beyond one a step. Nothing after an answer's end is counted.
 """
 
@@ -30,7 +30,7 @@ class Generator:
 
     def __init__(self, loaded: Loaded, arguments: Arguments, memory: Memory) -> None:
         self._loaded, self._arguments, self._memory = loaded, arguments, memory
-        self._on_draft: OnDraft = _uncounted
+        self._on_draft: OnDraft
         if arguments.k is not None:
             _count_drafts(loaded.model, lambda drafted, accepted: self._on_draft(drafted, accepted))
 
@@ -68,7 +68,7 @@ class Generator:
     def warm_up(self) -> None:
         """A few tokens: what can't be served shows before anyone asks, and the first request pays for no set-up."""
         wanted = asked({"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "ignore_eos": True})
-        self.generate(self.tokens_of(wanted), wanted, 8, _uncounted, lambda new: False)
+        self.generate(self.tokens_of(wanted), wanted, 8, lambda drafted, accepted: None, lambda new: False)
 
     def generate(
         self,
@@ -154,7 +154,3 @@ def _logprobs(logits: Sequence[Any], token_ids: Any, top: int) -> list[Logprob]:
         best = [list(zip(*each, strict=True)) for each in zip(places.tolist(), values.tolist(), strict=True)]
         found += [Logprob(*each) for each in zip(ids.tolist(), written, best, strict=True)]
     return found
-
-
-def _uncounted(drafted: int, accepted: int) -> None:
-    del drafted, accepted

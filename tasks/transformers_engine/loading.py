@@ -62,15 +62,12 @@ def load(arguments: Arguments) -> Loaded:
     if arguments.assistant_model is not None:
         mend()
         assistant = _model(arguments.assistant_model, arguments.assistant_revision, arguments, device)
-        assistant.generation_config = drafting(arguments.num_assistant_tokens)
+        assistant.generation_config = GenerationConfig(  # always so many, however sure of them: K is a number
+            num_assistant_tokens=arguments.num_assistant_tokens,
+            num_assistant_tokens_schedule="constant",
+            assistant_confidence_threshold=0.0,
+        )
     return Loaded(model, assistant, tokenizer, device, eos)
-
-
-def drafting(tokens: int | None) -> Any:
-    """How an assistant drafts: always as many tokens, however sure it is of them, so that K is a number."""
-    return GenerationConfig(
-        num_assistant_tokens=tokens, num_assistant_tokens_schedule="constant", assistant_confidence_threshold=0.0
-    )
 
 
 def versions() -> str:
