@@ -173,8 +173,8 @@ class Lab:
     def notice(self, name: str, in_s: float | None = NOTICE_S) -> list[str]:
         """Announce in a cluster's (or one instance's) metadata that it is reclaimed; returns the instances' ids.
 
-        `name` is as for `preempt`. Without `in_s` it is only recommended to leave, and nothing follows.
-        Raises LabError: no living instance has that name, or one has no body yet.
+        Without `in_s` it is only recommended to leave. Raises LabError: no such living instance, or one has no body
+        yet.
         """
         warned, now_s = self._living(name), time.time()
         for each in warned:
@@ -206,8 +206,7 @@ class Lab:
         """How many instances each limited zone can hold; the other zones have no limit."""
         if not self.paths.capacity.exists():
             return {}
-        table: dict[str, int] = json.loads(self.paths.capacity.read_text(encoding="utf-8"))
-        return table
+        return dict(json.loads(self.paths.capacity.read_text(encoding="utf-8")))
 
     @contextlib.contextmanager
     def boots_held(self) -> Iterator[None]:
@@ -250,8 +249,7 @@ class Lab:
     def _record(self) -> dict[str, Any]:
         if not self.paths.record.exists():
             return {}
-        document: dict[str, Any] = json.loads(self.paths.record.read_text(encoding="utf-8"))
-        return document
+        return dict(json.loads(self.paths.record.read_text(encoding="utf-8")))
 
 
 class Instance(NamedTuple):

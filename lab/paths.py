@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,10 +81,4 @@ class DaemonSpec(NamedTuple):
     baked: str
     cache: str  # folder of the user that holds specsweep's environments and models
     python: str  # interpreter that the environments were made with
-    read_only: tuple[str, ...]  # paths that appear in bodies at their own place
-
-    @classmethod
-    def load(cls, text: str) -> DaemonSpec:
-        """From the argument of the daemon's command line."""
-        document = json.loads(text)
-        return cls(**(document | {"read_only": tuple(document["read_only"])}))
+    read_only: Sequence[str]  # paths that appear in bodies at their own place

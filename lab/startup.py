@@ -71,8 +71,7 @@ def wait_ready(places: LabPaths, process: subprocess.Popen[bytes]) -> dict[str, 
     if not places.ready.exists():
         tail = places.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         raise LabError(f"the lab's cloud did not come up: {''.join(tail) or 'it says nothing'} ({places.log})")
-    ports: dict[str, int] = json.loads(places.ready.read_text(encoding="utf-8"))
-    return ports
+    return dict(json.loads(places.ready.read_text(encoding="utf-8")))
 
 
 def wait_until(done: Callable[[], bool], timeout_s: float) -> None:

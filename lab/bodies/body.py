@@ -13,6 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,14 +53,13 @@ class BodySpec(NamedTuple):
     shared: str
     cache: str  # folder of the host's user that holds specsweep's environments and models
     python: str  # interpreter that the environments were made with
-    read_only: tuple[str, ...]  # paths that appear in the body at their own place
+    read_only: Sequence[str]  # paths that appear in the body at their own place
     setup_s: float = 0.0  # so much longer takes the setup of SkyPilot's task
 
     @classmethod
     def read(cls, folder: Path) -> BodySpec:
         """The specification that the daemon wrote."""
-        document = json.loads((folder / BODY_SPEC).read_text(encoding="utf-8"))
-        return cls(**(document | {"read_only": tuple(document["read_only"])}))
+        return cls(**json.loads((folder / BODY_SPEC).read_text(encoding="utf-8")))
 
     @property
     def host_name(self) -> str:

@@ -15,7 +15,6 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from types import FrameType
 from typing import NamedTuple
 
 from lab.bodies.body import BodySpec
@@ -48,15 +47,14 @@ async def _serve(path: Path, door: Door) -> None:
 
 def main() -> None:
     """Run until SIGTERM."""
-    spec = DaemonSpec.load(sys.argv[1])
+    spec = DaemonSpec(**json.loads(sys.argv[1]))
     places = LabPaths(Path(spec.root))
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # otherwise it logs a line for each request
     stopping = threading.Event()
     control_plane = ControlPlane(places.capacity)
     hold_writes(places.held_writes)
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
+    def stop(*_: object) -> None:
         stopping.set()
         control_plane.changed.set()
 

@@ -129,8 +129,7 @@ def _cloud_config(user_data: str | bytes | None) -> Mapping[str, Any]:
     text = (user_data or b"").decode() if isinstance(user_data, bytes) else str(user_data or "")
     for _ in range(3):
         if text.startswith("#cloud-config"):
-            document: dict[str, Any] = yaml.safe_load(text)
-            return document
+            return dict(yaml.safe_load(text))
         text = base64.b64decode(text).decode()
     return {}
 
@@ -186,8 +185,7 @@ def _zone(backend: Any, options: dict[str, Any]) -> str:
 def _furnish(endpoint: str) -> None:
     """Add what a real account has and moto's lacks (internet gateways, SkyPilot's role), and a bucket.
 
-    SkyPilot's own policy for the role has no `Version`: moto refuses it, the first launch loses 30 s and its first
-    zone.
+    SkyPilot's own policy for the role has no `Version`: moto refuses it, and the first launch loses 30 s and a zone.
     """
     os.environ["AWS_ENDPOINT_URL"] = endpoint
     for region in REGIONS:

@@ -19,8 +19,7 @@ def api_port() -> int:
 def reserved(port: int) -> socket.socket:
     """Keep `port` out of those that Linux gives to outgoing connections, for as long as this socket is open.
 
-    A server that sets SO_REUSEADDR can listen there all the same; the API server starts long after its ports were
-    chosen.
+    A server that sets SO_REUSEADDR can listen there all the same; SkyPilot's API server starts long after this choice.
     """
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -227,11 +227,7 @@ def _see_checkers(items: Iterable[Item]) -> None:
 
 
 def _with_seeded_dice(doc: dict[str, Any], results: list[str]) -> dict[str, Any]:
-    """IFEval's stock scores of one answer.
-
-    A few checkers roll dice (letter_frequency, if its letter is none of a-z). The item's id seeds them, so that the
-    same answer always gets the same score.
-    """
+    """IFEval's stock scores; the item's id seeds the dice that a few checkers roll: equal answers score alike."""
     from lm_eval.tasks.ifeval.utils import process_results
 
     random.seed(doc["item_id"])

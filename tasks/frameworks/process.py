@@ -41,11 +41,7 @@ class Framework:
     """One adapter process. Jobs go to it one after another."""
 
     def __init__(self, name: str, python: Path, workdir: Path, module: str | None = None) -> None:
-        """Nothing starts before the first job.
-
-        `workdir` is absolute: the process's current folder, with its home, jobs and log. `module` None: the framework's
-        own.
-        """
+        """Nothing starts before the first job; `workdir` is absolute, `module` None: that of the framework's name."""
         self.name = name
         self.log_path = workdir / "adapter.log"
         self.record_path = workdir / f"framework{process_group.RECORD_SUFFIX}"

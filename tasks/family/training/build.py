@@ -29,7 +29,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 from configs.checkout import ROOT
@@ -319,7 +318,7 @@ def _error_file(folder: Path) -> Path:
     return folder.with_suffix(".err")
 
 
-def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+def _interrupt(number: int, *_: object) -> NoReturn:
     for further in (signal.SIGTERM, signal.SIGINT):
         signal.signal(further, signal.SIG_IGN)  # ending the children must not be interrupted
     raise Interrupted(number)
