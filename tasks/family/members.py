@@ -19,7 +19,7 @@ RESTORE = "run `git checkout tasks/family/weights`"
 TRAIN = "`bin/sweep run demo-diffusion` trains it"
 DONE_FILE = "DONE"  # what a member's training came to, and the sha256 of each file it wrote; written last
 TRAINER = Path(__file__).parent / "training"
-COSMETIC_FILES = frozenset({"__init__.py", "build.py"})  # the trainer's that can't change a weight: no recipe
+COSMETIC_FILES = frozenset({"__init__.py", "build.py"})  # of the trainer: they can't change a weight
 REVISION_DIGITS = 16
 
 

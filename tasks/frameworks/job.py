@@ -175,7 +175,7 @@ def _outcome(framework: str, run: Callable[[Job], Result], path: Path) -> Result
         return Result(framework, version_of(framework), error=one_line(error))
 
 
-THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)  # a thought that was cut off has no end
+THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)  # left in the body; one that was cut off has no end
 
 
 def without_thoughts(body: str) -> str:

@@ -26,7 +26,7 @@ RULE_PATH_BENEATH = 1
 READ_FILE, READ_DIR = 1 << 2, 1 << 3
 """Rights that are given; executing a file is none of them, so no other program can be started from there."""
 
-RIGHTS = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}  # by version of the interface: all are taken
+RIGHTS = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}  # by the version that brought them: all taken away
 
 
 class _Beneath(ctypes.Structure):

@@ -258,7 +258,7 @@ def _shown(printed: str) -> str:
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
 
 
-NOTHING: Mapping[str, Any] = {"program": None, "program_reason": None}  # without a program to run
+NOTHING: Mapping[str, Any] = {"program": None, "program_reason": None}  # columns where no program is asked for
 
 
 class Programs:
