@@ -132,6 +132,8 @@ def _excerpt(text: str | None, quoted: bool) -> str:
 READERS = {"last-in-body": "last_in_body", "strict": "strict", "flexible": "flexible", "first": "first"}
 """Readers of a letter by the name that `eval_scores` has for them, and their columns. The first one counts."""
 
+SCORES_OF = ("suite", "framework", "framework_version", "dataset_revision")  # which all scores of a step share
+
 
 class MetricMissing(SpecsweepError):
     """A framework did not report its default metric: one that is not there is an error, never a 0."""
@@ -190,32 +192,18 @@ def score_rows(
     There is one result per sample. `dataset_revision` is the commit of the dataset, or the sha256 of the file.
     Raises MetricMissing: a result lacks the framework's default metric.
     """
-    version = results[0].version
-    return [
-        *our_scores(rows, spec, version, dataset_revision),
-        *(_of(spec, version, dataset_revision) | score for score in _their_scores(results, spec)),
-    ]
+    of = (spec.step, spec.framework, results[0].version, dataset_revision)
+    common = dict(zip(SCORES_OF, of, strict=True))
+    return [common | score for score in (*our_scores(rows, spec.suite), *_their_scores(results, spec))]
 
 
-def _of(spec: EvalStep, framework_version: str, dataset_revision: str | None) -> dict[str, Any]:
-    return {
-        "suite": spec.step,
-        "framework": spec.framework,
-        "framework_version": framework_version,
-        "dataset_revision": dataset_revision,
-    }
-
-
-def our_scores(
-    rows: Sequence[Row], spec: EvalStep, framework_version: str, dataset_revision: str | None
-) -> list[dict[str, Any]]:
-    """The score by every reader, over the same answers."""
+def our_scores(rows: Sequence[Row], suite: SuiteFacts) -> list[dict[str, Any]]:
+    """The score by every reader, over the same answers; without the columns of `SCORES_OF`."""
     samples = 1 + max(int(row["sample"]) for row in rows)
-    ours = {"source": "ours", "metric": spec.suite.counting[0], "samples": samples}
-    common = _of(spec, framework_version, dataset_revision) | ours
+    ours = {"source": "ours", "metric": suite.counting[0], "samples": samples}
     return [
-        {**common, "extractor": extractor, **dict(zip(("value", "stderr", "n"), clustered(right), strict=True))}
-        for extractor, right in right_by_reader(rows, spec.suite)
+        {**ours, "extractor": extractor, **dict(zip(("value", "stderr", "n"), clustered(right), strict=True))}
+        for extractor, right in right_by_reader(rows, suite)
     ]
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from configs.errors import SpecsweepError
 from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION
-from tasks.evals.grading import READERS, clustered, marks, our_scores, right_by_reader
+from tasks.evals.grading import READERS, SCORES_OF, clustered, marks, our_scores, right_by_reader
 from tasks.guards.answers import EXCERPT_CHARS, JUDGED_HERE, step_findings
 from warehouse.ledger.commits import Commit, Grading
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
@@ -112,10 +112,8 @@ def _read_again(
 def _our_scores(spec: EvalStep, now: Sequence[Row], scores: Sequence[Row]) -> list[dict[str, Any]]:
     if not scores:
         return []
-    first = scores[0]
-    identity = {column.name: first[column.name] for column in ROW_IDENTITY}
-    found = our_scores(now, spec, first["framework_version"], first["dataset_revision"])
-    return [{**identity, **row} for row in found]
+    common = {name: scores[0][name] for name in (*(column.name for column in ROW_IDENTITY), *SCORES_OF)}
+    return [common | row for row in our_scores(now, spec.suite)]
 
 
 def _changes(spec: EvalStep, before: Sequence[Row], now: Sequence[Row]) -> Iterable[Change]:
