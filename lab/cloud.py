@@ -142,13 +142,8 @@ class Lab:
         """A boto3 client behind the door, made once: a test that asks ten times a second would use up the ports."""
         url = self.behind_url
         if (url, service, region) not in self._clients:
-            self._clients[url, service, region] = boto3.client(
-                service,
-                region_name=region,
-                endpoint_url=url,
-                aws_access_key_id=ACCESS_KEY,
-                aws_secret_access_key=ACCESS_KEY,
-            )
+            keys = dict.fromkeys(("aws_access_key_id", "aws_secret_access_key"), ACCESS_KEY)
+            self._clients[url, service, region] = boto3.client(service, region_name=region, endpoint_url=url, **keys)
         return self._clients[url, service, region]
 
     def instances(self) -> list[Instance]:
