@@ -78,10 +78,10 @@ class Mock:
         assert self.process.stdout
         self.url = self.process.stdout.readline().strip()
 
-    def get(self, path: str) -> Any:
-        """A page of it."""
-        with urllib.request.urlopen(self.url + path, timeout=60) as response:
-            return json.loads(response.read()) if path == "/truth" else response.read()
+    def truth(self) -> Any:
+        """Of each request: when it came, when its first and last token were sent, its tokens."""
+        with urllib.request.urlopen(f"{self.url}/truth", timeout=60) as response:
+            return json.load(response)
 
     def close(self) -> None:
         """End it."""
@@ -116,7 +116,7 @@ def measured(client: str, load: Load, folder: Path) -> dict[str, Any]:
         if status:
             raise RuntimeError(f"{client} under {load.name}: {words.strip().splitlines()[-1:]}")
         reported = json.loads(words.splitlines()[-1]) if client in OWN else peers.reported(client, folder)
-        truth = mock.get("/truth")["requests"][-load.requests :]
+        truth = mock.truth()[-load.requests :]
     finally:
         mock.close()
     span_s = max(row[2] for row in truth) - min(row[0] for row in truth)
