@@ -172,8 +172,10 @@ class Frameworks:
 
 def adapter_environment(home: Path) -> dict[str, str]:
     """The few variables that may be known inside; the checkout to import from; caches under `home`."""
-    nltk_data = user_cache() / "nltk_data"  # of the user, so that a node downloads it once
-    nltk_data.mkdir(parents=True, exist_ok=True)
+    if not (nltk_data := os.environ.get("NLTK_DATA")):
+        folder = user_cache() / "nltk_data"  # of the user, so that a node downloads it once
+        folder.mkdir(parents=True, exist_ok=True)
+        nltk_data = str(folder)
     return {name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith("LC_")} | {
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
@@ -181,7 +183,7 @@ def adapter_environment(home: Path) -> dict[str, str]:
         "XDG_CACHE_HOME": str(home / ".cache"),
         "HF_HOME": str(home / "huggingface"),
         # items come with the job: those of the hub would not be the items of the other frameworks
-        "NLTK_DATA": os.environ.get("NLTK_DATA") or str(nltk_data),
+        "NLTK_DATA": nltk_data,
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
