@@ -168,8 +168,7 @@ class Lab:
     def notice(self, name: str, in_s: float | None = NOTICE_S) -> list[str]:
         """Announce in a cluster's (or one instance's) metadata that it is reclaimed; returns the instances' ids.
 
-        Without `in_s` it is only recommended to leave. Raises LabError: no such living instance, or one has no body
-        yet.
+        Without `in_s` it is only recommended to leave. Raises LabError: none lives, or one has no body yet.
         """
         warned, now_s = self._living(name), time.time()
         for each in warned:

@@ -131,16 +131,8 @@ def unprivileged(command: Iterable[str | Path], read_write: Iterable[Path], read
     if os.geteuid() != 0:
         return plain
     spec = CoverSpec(tuple(map(str, read_write)), tuple(map(str, read_only)), tuple(plain))
-    return [
-        "unshare",
-        "--mount",
-        "--propagation",
-        "private",
-        sys.executable,
-        "-m",
-        "lab.bodies.cover",
-        json.dumps(spec._asdict()),
-    ]
+    covered = ("unshare", "--mount", "--propagation", "private", sys.executable, "-m", "lab.bodies.cover")
+    return [*covered, json.dumps(spec._asdict())]
 
 
 def environment(root: Path) -> dict[str, str]:
