@@ -95,13 +95,11 @@ def _repeated(spec: EvalStep, source: _Source, items: list[Item], tell: Tell) ->
     again = [
         (first[item.item_id], row) for row, item in enumerate(items, 1) if first.setdefault(item.item_id, row) != row
     ]
-    if spec.dataset == HUB:
-        tell(f"{spec.suite.title}: {len(again)} of {len(items)} items repeat another and are asked once")
-        return
-    one, other = again[0]
-    raise DatasetUnavailable(
-        f"{source.name}: rows {one} and {other} are the same item ({len(again)} repeats): keep one of each"
-    )
+    if spec.dataset != HUB:
+        one, other = again[0]
+        wrong = f"rows {one} and {other} are the same item ({len(again)} repeats): keep one of each"
+        raise DatasetUnavailable(f"{source.name}: {wrong}")
+    tell(f"{spec.suite.title}: {len(again)} of {len(items)} items repeat another and are asked once")
 
 
 def _contradicting(spec: EvalStep, source: _Source, items: list[Item], groups: list[list[Item]], tell: Tell) -> None:

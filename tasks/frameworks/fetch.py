@@ -19,14 +19,7 @@ COMMIT_FILE = "commit.json"
 
 STATUS_OF: Final = {401: "refused", 403: "refused", 404: "not found"}
 
-NO_WAY: Final = {
-    "ConnectError",
-    "ConnectionError",
-    "TimeoutException",
-    "Timeout",
-    "TimeoutError",
-    "OfflineModeIsEnabled",
-}
+NO_WAY = {"ConnectError", "ConnectionError", "TimeoutException", "Timeout", "TimeoutError", "OfflineModeIsEnabled"}
 """Names of errors, and of their base classes, in whichever HTTP client the hub's package uses."""
 
 
