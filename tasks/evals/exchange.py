@@ -99,7 +99,7 @@ def prompt_hash(messages: Sequence[Mapping[str, Any]]) -> str:
 def request_hash(body: Mapping[str, Any], sample: int = 0) -> str:
     """Hash of a whole request, sampling and all, with its messages as plain text.
 
-    Without a seed, two samples are the same request: the sample's number keeps the first one's answer from both.
+    Without a seed, two samples are the same request: its number keeps the second from the first one's answer.
     """
     salt = {} if "seed" in body else {"sample": sample}
     return _hash({**body, **salt, "messages": plain_messages(body.get("messages", ()))})
