@@ -19,13 +19,8 @@ from time import monotonic
 from typing import Any
 
 TOKENS = 64
-
-Times = list[tuple[float, float | None, float]]
-"""Of each request: sent, first token, ended."""
-
-Body = dict[str, Any]
-"""A chat request; its answer streams if it asks for it."""
-
+Times = list[tuple[float, float | None, float]]  # of each request: sent, first token, ended
+Body = dict[str, Any]  # a chat request; its answer streams if it asks for it
 Loop = Callable[[str, Body, int, int], Coroutine[Any, Any, tuple[Times, float]]]
 
 

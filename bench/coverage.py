@@ -2,25 +2,23 @@
 
     bin/run python bench/coverage.py [RUNS]
 
-One row per design, cells, repeats and scatter. Each run has three conditions, and arms of different speed. It drifts by
-0.5 % per start, but for rows that say "none".
+One row per design, cells, repeats and scatter. Each run has three conditions, arms of different speed, and a drift of
+0.5 % per start but for rows that say "none".
 
 "covers": the share of the 95 % intervals of all ratios that contain the true one. It must be 93 to 97 %, or at least
 93 % with fewer than four cells. "any false": the share of families of identical arms with any claim, at most 5 %.
 A family is the cells of a run under one condition. A claim is an interval that excludes 1, and p below 5 % after Holm.
 
 The second table has the lowest and highest coverage of each design, and its highest share of false families. The third
-has the A/A check (AR's last start over its first): the share of runs in which it alarms, at most 5 %. Holm's method is
-applied over the three conditions. Fewer than four cells have no such bound: no drift can be fitted there, and an alarm
-withholds claims.
+has the A/A check (AR's last start over its first): the share of runs in which it alarms, at most 5 % after Holm over
+the three conditions. Fewer than four cells have no such bound: no drift can be fitted there.
 
-Exit code 1: a bound is missed by more than 2.6 standard errors, which chance does once in 200. The last line is one
-JSON document.
+Exit code 1: a bound is missed by more than 2.6 standard errors, which chance does once in 200. The last line is JSON.
 
-Repeats "3-15" stop when the t interval of this visit's repeats is within 2 %. "0.5 | 5" is a steady AR and noisy
-techniques. Bracketed: each technique on a machine of its own between two visits of its control, and an AR cell with two
-visits. Lone: one such bracket and no AR cell: it has no placebo, so it makes no claim. Mirrored: one machine, all cells
-forwards and then backwards. Balanced: mirrored, and AR once more in the middle.
+Repeats "3-15" stop when the t interval of this start's repeats is within 2 %. "0.5 | 5" is a steady AR and noisy
+techniques. Bracketed: each technique on a machine of its own between two starts of its control, and an AR cell with two
+starts. Lone: one such bracket and no AR cell, so no A/A check and no claim. Mirrored: one machine, all cells forwards
+and then backwards. Balanced: mirrored, and AR once more in the middle.
 """
 
 from __future__ import annotations
@@ -40,18 +38,13 @@ from warehouse.dataset.statistics.visits import Arm, VisitRates, components, pla
 from warehouse.ledger.formulas import student_quantile
 
 SEED = 20261122
-RUNS = 220
-"""Of a row with four cells; one with eleven has a third: each has more than 2000 ratios."""
-FEW = 4
-"""Cells from which an interval may not be too wide, either."""
+RUNS = 220  # of a row with four cells; one with eleven has a third: each has more than 2000 ratios
+FEW = 4  # cells from which an interval may not be too wide, either
 CONDITIONS = 3
-CHANCE = 2.6
-"""Standard errors by which a figure may lie beyond a bound before it counts: chance alone goes so far once in 200."""
+CHANCE = 2.6  # standard errors by which a figure may be beyond a bound: chance goes so far once in 200
 LOWEST, HIGHEST, FALSE = 0.93, 0.97, 0.05
 MIN_REPEATS, MAX_REPEATS, WITHIN = 3, 15, 0.02
-UNTIL_PRECISE = 0
-"""Instead of a number of repeats: as many as it takes."""
-
+UNTIL_PRECISE = 0  # instead of a number of repeats: as many as it takes
 Design = Literal["lone", "bracketed", "mirrored", "balanced"]
 
 T = [math.inf, math.inf, *(student_quantile(0.025, n - 1) for n in range(2, MAX_REPEATS + 1))]
@@ -84,8 +77,7 @@ class Seen(NamedTuple):
 
     covered: float
     told: float
-    alarm: bool | None
-    """None: none can be made."""
+    alarm: bool | None  # None: none can be made
 
 
 def main() -> None:

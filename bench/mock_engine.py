@@ -2,12 +2,11 @@
 
     python bench/mock_engine.py LATENCY_MS TTFT_MS TOKEN_MS
 
-prints its address and serves until its stdin ends. One process, one epoll loop, nothing but the standard library: 256
-streams of 50 chunks a second take it a third of a core, so a client shows its own limits, not this server's. A request
-that isn't streamed is answered LATENCY_MS after its last byte came. A streamed one has its first token after TTFT_MS
-and one more each TOKEN_MS. `GET /truth` lists each chat request since the last `GET /reset`: when its last byte came,
-when its first and its last token were sent, and its tokens. Times are by this machine's monotonic clock. It also has
-this server's processor seconds. `GET /book` is a text to cut prompts from.
+prints its address and serves until its stdin ends. One epoll loop: 256 streams of 50 chunks a second take it a third of
+a core, so a client shows its own limits, not this server's. An answer comes LATENCY_MS after its request's last byte;
+of a streamed one the first token after TTFT_MS, and one more each TOKEN_MS. `GET /truth` lists of each chat request
+when its last byte came, when its first and last token were sent (this machine's monotonic clock), and its tokens.
+`GET /book` is a text to cut prompts from.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import re
 import select
 import socket
 import sys
-import time
 from time import monotonic
 from typing import Any
 
@@ -82,7 +80,7 @@ class Mock:
         self.due: list[tuple[float, int, int, int]] = []  # moment, request, socket, piece; -1: the whole answer
         self.truth: list[list[float]] = []  # arrived, first token sent, last sent, tokens
         self.plans: dict[int, Plan] = {}
-        self.tokens = self.finished = self.first = 0
+        self.tokens = self.finished = 0
         self.epoll = select.epoll()
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
         self.listener.setblocking(False)
@@ -146,16 +144,15 @@ class Mock:
         if tokens not in self.plans:
             self.plans[tokens] = Plan(tokens)
         self.truth.append([arrived_s, 0.0, 0.0, tokens])
-        place = self.first + len(self.truth) - 1
         streams = STREAM.search(body) is not None
         moment_s = arrived_s + (self.ttft_s if streams else self.latency_s)
-        heapq.heappush(self.due, (moment_s, place, number, 0 if streams else -1))
+        heapq.heappush(self.due, (moment_s, len(self.truth) - 1, number, 0 if streams else -1))
 
     def send_due(self, moment_s: float, place: int, number: int, piece: int) -> None:
         """Send what fell due, and put what follows behind it: each token by the plan, however late this one is."""
-        if number not in self.sockets or place < self.first:
+        if number not in self.sockets:
             return
-        truth = self.truth[place - self.first]
+        truth = self.truth[place]
         plan = self.plans[int(truth[3])]
         now_s = monotonic()
         self.send(number, plan.whole if piece < 0 else plan.pieces[piece])
@@ -183,11 +180,8 @@ class Mock:
 
     def page(self, path: bytes) -> bytes:
         """A GET's answer."""
-        if path == b"/reset":
-            self.first += len(self.truth)
-            self.truth = []
         if path == b"/truth":
-            return page("application/json", json.dumps({"requests": self.truth, "cpu_s": time.process_time()}))
+            return page("application/json", json.dumps(self.truth))
         if path == b"/v1/models":
             return page("application/json", json.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]}))
         if path == b"/book":

@@ -1,9 +1,7 @@
 """How long `sweep` takes to find that a measured sweep of 1 000 cells has nothing to do (budget: 5 s, local store).
 
-    bin/run python bench/nothing_to_do.py [CELLS]
-
-Commits every step of every cell through the ledger, then times planning, the forecast and the look at the ledger.
-The last line is one JSON document.
+`bin/run python bench/nothing_to_do.py [CELLS]` commits every step of every cell, then times planning, the forecast and
+the look at the ledger. The last line is one JSON document.
 """
 
 from __future__ import annotations
@@ -31,7 +29,12 @@ def main() -> None:
         sweep = Path(folder) / "many.yaml"
         rows = "".join(CELL.format(length=2048 + index) for index in range(cells))
         sweep.write_text(f"name: many\nengine: vllm-cpu\ngpu: cpu\nsuite: demo\nspot: false\ncells:\n{rows}")
-        _measure_everything(sweep, f"{folder}/store")
+        plan = expand(load_sweep(str(sweep)))
+        ledger = Ledger(open_store(f"{folder}/store"), default_run_id(plan))
+        ledger.write_plan(plan)
+        for planned in plan.cells:
+            for spec in planned.steps:
+                ledger.commit(planned.cell.cell_key, ledger.new_commit(spec.step, 1, "bench", "ok", [], 1.0, []))
         started = time.perf_counter()
         plan = expand(load_sweep(str(sweep)))
         planned_s = time.perf_counter() - started
@@ -42,15 +45,6 @@ def main() -> None:
         total_s = time.perf_counter() - started
     seconds = {"plan_s": planned_s, "plan_and_forecast_s": looked_s, "plan_and_verdicts_s": total_s}
     print(json.dumps({"cells": cells, "nothing_to_do": nothing and complete, **seconds}))
-
-
-def _measure_everything(sweep: Path, url: str) -> None:
-    plan = expand(load_sweep(str(sweep)))
-    ledger = Ledger(open_store(url), default_run_id(plan))
-    ledger.write_plan(plan)
-    for planned in plan.cells:
-        for spec in planned.steps:
-            ledger.commit(planned.cell.cell_key, ledger.new_commit(spec.step, 1, "bench", "ok", [], 1.0, []))
 
 
 if __name__ == "__main__":

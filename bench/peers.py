@@ -1,7 +1,6 @@
 """How the peers of `bench/client.py` are installed, asked for the same load, and what of their reports is read.
 
-`vllm bench serve` comes with the CPU engine (`bin/environment engine-cpu`). The others go into environments of their
-own, which this makes: bin/run python bench/peers.py NAME ...
+`vllm bench serve` comes with `bin/environment engine-cpu`; the others: bin/run python bench/peers.py NAME ...
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ from tasks.host import environments
 
 PEERS = ("vllm", "llama-benchy", "guidellm", "aiperf")
 PINS = {"llama-benchy": "llama-benchy==0.4.0", "guidellm": "guidellm==0.8.1", "aiperf": "aiperf==0.13.0"}
-WHOLE = ("guidellm", "aiperf")
-"""Peers that can send requests that aren't streamed; llama-benchy and vllm time streams."""
-
+WHOLE = ("guidellm", "aiperf")  # those that can send requests that aren't streamed
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 VLLM_BENCH = (

@@ -17,13 +17,8 @@ from tasks.host.environment_install import Tell
 from tasks.host.environment_spec import REQUIREMENTS, pins_in, user_cache
 
 PINS = REQUIREMENTS / "lab-runtime.txt"
-
-RECIPE = 1
-"""To be raised when baking changes in a way that finished layers have to be made again."""
-
-NEWEST_PYTHON = (3, 11)
-"""ray 2.9.3, which SkyPilot 0.14.1 installs on instances, has no wheels for newer ones."""
-
+RECIPE = 1  # to be raised when baking changes in a way that finished layers have to be made again
+NEWEST_PYTHON = (3, 11)  # ray 2.9.3, which SkyPilot 0.14.1 installs on instances, has no wheels for newer ones
 Command = list[str | Path]
 
 _LAYER = "layer"
@@ -51,10 +46,7 @@ def bake_python() -> Path | None:
 def baked(tools: Path, tell: Tell) -> Path:
     """The baked layer: `uv`, `wheels/` and `layer/<folder of the home>`; made first if it is missing.
 
-    `tools`: interpreter of the environment `uv`, whose uv and pip do the work.
-
-    Raises:
-        LabError: it can't be made; the text says why.
+    `tools` is the environment `uv`, whose uv and pip do the work. Raises LabError: it can't be made.
     """
     python = bake_python()
     if python is None:

@@ -32,25 +32,16 @@ from lab.weather.conditions import Conditions
 from tasks.host.environment_install import Tell
 from tasks.host.environments import ensure
 
-STOP_S = 30.0
-"""How long the cloud's process may take to remove its bodies; then it is killed, and they with it."""
-
-NOTICE_S = 120.0
-"""How long before EC2 takes a spot machine it says so."""
-
-SKYPILOT_FILES = ("ray", "skypilot_graceful_shutdown.lock", "jobs_ha_recovery.log")
-"""Names that SkyPilot uses in /tmp whatever TMPDIR says."""
+STOP_S = 30.0  # how long the cloud's process may take to remove its bodies; then it is killed, and they with it
+NOTICE_S = 120.0  # how long before EC2 takes a spot machine it says so
+SKYPILOT_FILES = ("ray", "skypilot_graceful_shutdown.lock", "jobs_ha_recovery.log")  # in /tmp whatever TMPDIR says
 
 
 class Lab:
     """One cloud, in one folder. Two labs in two folders do not know of each other."""
 
     def __init__(self, root: Path | None = None) -> None:
-        """Choose the folder; `up` starts the cloud in it.
-
-        `root` is a folder of its own on a real file system, with a short path because of sockets; None: one in
-        the user's cache.
-        """
+        """Choose the folder, on a real file system and with a short path (sockets); None: one in the user's cache."""
         self.paths = LabPaths((root or lab_folder() / "cloud").absolute())
         if len(str(self.paths.root)) > LONGEST_ROOT:
             raise LabError(
@@ -69,9 +60,7 @@ class Lab:
     def up(self, tell: Tell) -> None:
         """Start the cloud unless it is up; what an earlier one left, for example when it was killed, is removed first.
 
-        Raises:
-            LabError: this machine can't run it, or it did not come up.
-            InstallError: its environment can't be made.
+        Raises LabError: this machine can't run it, or it did not come up; InstallError: its environment can't be made.
         """
         if self.running:
             return
@@ -92,15 +81,11 @@ class Lab:
             leftovers.kill(self.paths.root)
             self._reap()
             raise
-        record = {"pid": process.pid, "before": before} | ports._asdict()
+        record = {"pid": process.pid, "before": before} | ports
         self.paths.record.write_text(json.dumps(record), encoding="utf-8")
 
     def down(self) -> None:
-        """Remove everything: SkyPilot's API server, the cloud, bodies, files. Also removes what a killed lab left.
-
-        Raises:
-            LabError: the folder holds something that is not a lab.
-        """
+        """Remove everything, also what a killed lab left. Raises LabError: the folder holds what is no lab."""
         root, record = self.paths.root, self._record()
         if root.exists() and not self.paths.marker.exists() and any(root.iterdir()):
             raise LabError(f"{root} is not a lab's folder, it is left alone. Remedy: another one (--root)")
@@ -121,11 +106,7 @@ class Lab:
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables for processes that use the lab's cloud.
-
-        Raises:
-            LabError: the lab is not up.
-        """
+        """Variables for processes that use the lab's cloud. Raises LabError: the lab is not up."""
         record = self._demand_up()
         return {
             MARK: str(self.paths.root),
@@ -148,11 +129,7 @@ class Lab:
 
     @property
     def weather(self) -> Conditions:
-        """What the cloud's door and its machines suffer; `lab.weather.settings` changes it.
-
-        Raises:
-            LabError: the lab is not up.
-        """
+        """What the cloud's door and machines suffer (`lab.weather.settings`). Raises LabError: the lab is not up."""
         self._demand_up()
         return Conditions(self.paths.weather)
 
@@ -162,19 +139,11 @@ class Lab:
         return f"s3://{BUCKET}/results"
 
     def client(self, service: str, region: str = REGIONS[0]) -> Any:
-        """A boto3 client of the lab's cloud, made once: a test that asks ten times a second would use up the ports.
-
-        It goes behind the door: no weather keeps it from the truth.
-        """
+        """A boto3 client behind the door, made once: a test that asks ten times a second would use up the ports."""
         url = self.behind_url
         if (url, service, region) not in self._clients:
-            self._clients[url, service, region] = boto3.client(
-                service,
-                region_name=region,
-                endpoint_url=url,
-                aws_access_key_id=ACCESS_KEY,
-                aws_secret_access_key=ACCESS_KEY,
-            )
+            keys = dict.fromkeys(("aws_access_key_id", "aws_secret_access_key"), ACCESS_KEY)
+            self._clients[url, service, region] = boto3.client(service, region_name=region, endpoint_url=url, **keys)
         return self._clients[url, service, region]
 
     def instances(self) -> list[Instance]:
@@ -187,11 +156,7 @@ class Lab:
         return instance.cluster.removesuffix(f"-{user_hash(self.paths.root)}")
 
     def preempt(self, name: str) -> list[str]:
-        """Reclaim a cluster (its name, with or without the user's hash) or one instance; returns the instances' ids.
-
-        Raises:
-            LabError: no living instance has that name.
-        """
+        """Reclaim a cluster (also without the user's hash) or an instance; returns ids. Raises LabError: none lives."""
         doomed = self._living(name)
         for each in doomed:
             ec2 = self.client("ec2", each.region)
@@ -203,10 +168,7 @@ class Lab:
     def notice(self, name: str, in_s: float | None = NOTICE_S) -> list[str]:
         """Announce in a cluster's (or one instance's) metadata that it is reclaimed; returns the instances' ids.
 
-        `name` is as for `preempt`. Without `in_s` it is only recommended to leave, and nothing follows.
-
-        Raises:
-            LabError: no living instance has that name, or one has no body yet.
+        Without `in_s` it is only recommended to leave. Raises LabError: none lives, or one has no body yet.
         """
         warned, now_s = self._living(name), time.time()
         for each in warned:
@@ -226,11 +188,7 @@ class Lab:
         return found
 
     def capacity(self, zone: str, count: int | None) -> None:
-        """Limit the instances that a zone can hold; 0: none can be launched there, None: no limit.
-
-        Raises:
-            LabError: the lab is not up.
-        """
+        """Limit the instances of a zone, 0: none, None: no limit. Raises LabError: the lab is not up."""
         self._demand_up()
         table = self.capacities()
         table.pop(zone, None)
@@ -242,8 +200,7 @@ class Lab:
         """How many instances each limited zone can hold; the other zones have no limit."""
         if not self.paths.capacity.exists():
             return {}
-        table: dict[str, int] = json.loads(self.paths.capacity.read_text(encoding="utf-8"))
-        return table
+        return dict(json.loads(self.paths.capacity.read_text(encoding="utf-8")))
 
     @contextlib.contextmanager
     def boots_held(self) -> Iterator[None]:
@@ -286,16 +243,14 @@ class Lab:
     def _record(self) -> dict[str, Any]:
         if not self.paths.record.exists():
             return {}
-        document: dict[str, Any] = json.loads(self.paths.record.read_text(encoding="utf-8"))
-        return document
+        return dict(json.loads(self.paths.record.read_text(encoding="utf-8")))
 
 
 class Instance(NamedTuple):
     """One instance, alive or terminated."""
 
     instance_id: str
-    cluster: str
-    """SkyPilot's name for the cluster on the cloud: the cluster's own name, and a hash of the user."""
+    cluster: str  # SkyPilot's name for the cluster on the cloud: the cluster's own name, and a hash of the user
     region: str
     zone: str
     state: str
@@ -312,17 +267,13 @@ def instances_of(ec2: Any, region: str) -> Iterator[Instance]:
     """Every instance of a region, including terminated ones."""
     for reservation in ec2.describe_instances()["Reservations"]:
         for each in reservation["Instances"]:
-            yield _instance(each, region)
-
-
-def _instance(each: dict[str, Any], region: str) -> Instance:
-    tags = {tag["Key"]: tag["Value"] for tag in each.get("Tags", [])}
-    return Instance(
-        each["InstanceId"],
-        tags.get("ray-cluster-name", ""),
-        region,
-        each["Placement"]["AvailabilityZone"],
-        each["State"]["Name"],
-        each.get("InstanceLifecycle") == "spot",
-        each["LaunchTime"],
-    )
+            tags = {tag["Key"]: tag["Value"] for tag in each.get("Tags", [])}
+            yield Instance(
+                each["InstanceId"],
+                tags.get("ray-cluster-name", ""),
+                region,
+                each["Placement"]["AvailabilityZone"],
+                each["State"]["Name"],
+                each.get("InstanceLifecycle") == "spot",
+                each["LaunchTime"],
+            )

@@ -15,9 +15,7 @@ from lab.paths import MARK, LabPaths
 
 PROC = Path("/proc")
 SHARED_MEMORY = Path("/dev/shm")
-
-GRACE_S = 30.0
-"""How long killed processes may take to go; on a busy machine it was seen to take seconds."""
+GRACE_S = 30.0  # how long killed processes may take to go; on a busy machine it was seen to take seconds
 
 
 def processes(root: Path) -> list[int]:
@@ -41,11 +39,7 @@ def body_processes(root: Path) -> list[int]:
 
 
 def kill(root: Path) -> None:
-    """Kill every process of a lab, and unlink the semaphores they had open (a killed process can't).
-
-    Raises:
-        TimeoutError: some were still alive after `GRACE_S`.
-    """
+    """Kill a lab's processes, and unlink their semaphores. Raises TimeoutError: some were alive after `GRACE_S`."""
     deadline = time.monotonic() + GRACE_S
     mapped: set[int] = set()
     while left := processes(root):
@@ -62,8 +56,8 @@ def kill(root: Path) -> None:
 def kill_body(process: subprocess.Popen[bytes]) -> None:
     """Kill a body, and return when nothing in its namespaces runs any more, or writes files that are to be removed.
 
-    `process` is its `unshare`, which waits for the first process of the namespaces. The kernel lets that one go when
-    all others are gone. Killed itself, `unshare` would go before them.
+    `process` is its `unshare`, which ends after the namespaces' first process, and that one after all others. Killed
+    itself, `unshare` would go before them.
     """
     if process.poll() is not None:
         return
@@ -140,10 +134,7 @@ def _lineage() -> set[int]:
 
 
 def semaphores(pids: Iterable[int]) -> set[int]:
-    """Inodes of the named semaphores (sem_overview(7)) that processes have mapped.
-
-    Not their names: the C library makes a semaphore under a temporary name, which stays in its maker's map.
-    """
+    """Inodes of mapped semaphores (sem_overview(7)): a maker's map has not their name, but a temporary one."""
     inodes: set[int] = set()
     for pid in pids:
         try:

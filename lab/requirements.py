@@ -25,10 +25,7 @@ COMMANDS = {
 
 
 def why_not(where: Path) -> str | None:
-    """Why no lab can run here, in one line with the remedy; None if one can.
-
-    `where`: existing folder in which the lab's own would lie.
-    """
+    """Why no lab can run in the existing folder `where`, in one line with the remedy; None if one can."""
     if sys.platform != "linux":
         return f"it needs Linux namespaces, and this is {sys.platform}"
     missing = [name for name in COMMANDS if shutil.which(name) is None]
@@ -45,7 +42,7 @@ def _namespaces_missing(where: Path) -> str | None:
     try:
         if os.geteuid() == 0:
             os.chown(folder, FLEET_UID, FLEET_UID)
-        command: list[str | Path] = [*NAMESPACES, sys.executable, "-m", "lab.bodies.probe", folder]
+        command: list[str | Path] = [*NAMESPACES, sys.executable, "-m", "lab.bodies.mounts", folder]
         prefixes = [Path(sys.prefix), Path(sys.base_prefix), CODE]
         tried = subprocess.run(
             unprivileged(command, [folder], prefixes),

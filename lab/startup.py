@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import yaml
 
@@ -21,18 +20,8 @@ from lab.errors import LabError
 from lab.paths import CODE, FLEET_UID, KNOWN_MODELS, MARK, DaemonSpec, LabPaths
 from tasks.host.environment_spec import cache_folder, user_cache
 
-START_S = 60.0
-"""How long the cloud may take to come up; 3 s on a quiet machine."""
-
+START_S = 60.0  # how long the cloud may take to come up; 3 s on a quiet machine
 _TICK_S = 0.1
-
-
-class Ports(NamedTuple):
-    """On 127.0.0.1: `port` of the cloud's door, `behind_port` where no weather is, `api_port` for a SkyPilot server."""
-
-    port: int
-    behind_port: int
-    api_port: int
 
 
 def make_folders(places: LabPaths) -> None:
@@ -41,9 +30,8 @@ def make_folders(places: LabPaths) -> None:
     places.marker.touch()
     for folder in (places.home, places.scratch):
         folder.mkdir(mode=0o700)
-    places.controls.mkdir()
-    places.fleet.mkdir()
-    places.shared.mkdir()
+    for folder in (places.controls, places.fleet, places.shared):
+        folder.mkdir()
     _copy_known_models(places.shared / KNOWN_MODELS)
     if os.geteuid() == 0:
         for folder in (places.fleet, places.shared):
@@ -51,10 +39,7 @@ def make_folders(places: LabPaths) -> None:
 
 
 def _copy_known_models(place: Path) -> None:
-    """Only what vLLM knows of models' classes: each that it doesn't know takes a process that imports vLLM again.
-
-    Its files are for their owner's eyes, who is no user of a body's, hence a copy for everybody.
-    """
+    """A copy for bodies' users of what vLLM knows of models' classes: finding it out takes a process for each."""
     place.mkdir()
     cache = user_cache() / KNOWN_MODELS
     for file in cache.glob("*/modelinfos/*.json"):  # an engine that is being started has files of other names there
@@ -64,13 +49,10 @@ def _copy_known_models(place: Path) -> None:
 
 
 def start_daemon(places: LabPaths, python: Path, layer: Path) -> subprocess.Popen[bytes]:
-    """Start the cloud in a session of its own.
-
-    `python` is of the environment `lab`; bodies are made from the baked `layer`.
-    """
+    """Start the cloud in a session of its own, with the Python of the environment `lab` and the baked `layer`."""
     root, exposed = places.root, exposed_paths(layer)
     spec = DaemonSpec(str(root), str(layer), str(user_cache()), str(bake_python()), tuple(map(str, exposed)))
-    command = unprivileged([python, "-m", "lab.control.daemon", spec.dump()], [root], exposed)
+    command = unprivileged([python, "-m", "lab.control.daemon", json.dumps(spec._asdict())], [root], exposed)
     with places.log.open("ab") as log:
         return subprocess.Popen(
             command,
@@ -83,17 +65,13 @@ def start_daemon(places: LabPaths, python: Path, layer: Path) -> subprocess.Pope
         )
 
 
-def wait_ready(places: LabPaths, process: subprocess.Popen[bytes]) -> Ports:
-    """Where the cloud listens, once it does.
-
-    Raises:
-        LabError: it ended, or took longer than `START_S`.
-    """
+def wait_ready(places: LabPaths, process: subprocess.Popen[bytes]) -> dict[str, int]:
+    """The ports on which the cloud listens, once it does. Raises LabError: it ended, or took longer than `START_S`."""
     wait_until(lambda: places.ready.exists() or process.poll() is not None, START_S)
     if not places.ready.exists():
         tail = places.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         raise LabError(f"the lab's cloud did not come up: {''.join(tail) or 'it says nothing'} ({places.log})")
-    return Ports(**json.loads(places.ready.read_text(encoding="utf-8")))
+    return dict(json.loads(places.ready.read_text(encoding="utf-8")))
 
 
 def wait_until(done: Callable[[], bool], timeout_s: float) -> None:
@@ -103,11 +81,8 @@ def wait_until(done: Callable[[], bool], timeout_s: float) -> None:
         time.sleep(_TICK_S)
 
 
-CATALOGS = CODE / "catalogs"
-"""Small catalogues with made-up prices, in SkyPilot's own format; it never fetches a file that is there already."""
-
-ACCESS_KEY = "lab"
-"""Access key and secret of the lab's account."""
+CATALOGS = CODE / "catalogs"  # made-up prices in SkyPilot's own format; it never fetches a file that is there
+ACCESS_KEY = "lab"  # access key and secret of the lab's account
 
 
 def user_hash(root: Path) -> str:
@@ -116,10 +91,7 @@ def user_hash(root: Path) -> str:
 
 
 def make_home(places: LabPaths, lab_python: Path) -> None:
-    """Write the SkyPilot home of a lab.
-
-    `lab_python` runs the ssh proxy command; any interpreter will do.
-    """
+    """Write the SkyPilot home of a lab; any interpreter will do for `lab_python`, which runs the ssh proxy command."""
     sky, aws = places.home / ".sky", places.home / ".aws"
     shutil.copytree(CATALOGS, sky / "catalogs")
     aws.mkdir()
@@ -151,16 +123,16 @@ def _interpreters(baked: Path) -> set[Path]:
 
 
 def unprivileged(command: Iterable[str | Path], read_write: Iterable[Path], read_only: Iterable[Path]) -> list[str]:
-    """The command line that runs `command` without privileges.
+    """The command line that runs `command` without privileges; an ordinary user's stays as it is.
 
-    An ordinary user's command stays as it is. Root's gets a mount namespace that covers root's private folders, except
-    for the paths given, and drops to the unprivileged user.
+    Root's gets a mount namespace that covers root's private folders, but for the paths given, and drops its privileges.
     """
     plain = [str(part) for part in command]
     if os.geteuid() != 0:
         return plain
     spec = CoverSpec(tuple(map(str, read_write)), tuple(map(str, read_only)), tuple(plain))
-    return ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", "lab.bodies.cover", spec.dump()]
+    covered = ("unshare", "--mount", "--propagation", "private", sys.executable, "-m", "lab.bodies.cover")
+    return [*covered, json.dumps(spec._asdict())]
 
 
 def environment(root: Path) -> dict[str, str]:

@@ -9,8 +9,7 @@ from configs.schema import Plan, PlannedCell
 from configs.steps.eval import EvalStep
 from configs.steps.eval_tiny import EvalTinyStep
 from tasks.evals.extractors import read
-from tasks.evals.grading import sample_row, score_rows
-from tasks.evals.pairing import Paired
+from tasks.evals.grading import Paired, sample_row, score_rows
 from tasks.frameworks.job import Result, Score
 from tests.tasks.evals.graded import exchange, graded, item
 from tests.warehouse.synthetic import StepWriter, demo_plan

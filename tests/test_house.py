@@ -140,7 +140,7 @@ def test_nobody_imports_the_trainer_of_the_shipped_models() -> None:
     assert not [f"{source} imports {target}" for source, target in ARROWS if target.parent == trainer != source.parent]
 
 
-IN_THE_LAB = [Path(f"lab/bodies/{name}.py") for name in ("body", "connect", "cover", "init", "probe", "ssh_server")]
+IN_THE_LAB = [Path(f"lab/bodies/{name}.py") for name in ("body", "connect", "cover", "init", "mounts", "ssh_server")]
 """What is started where nothing but lab/ can be seen, besides the daemon."""
 
 

@@ -1,7 +1,7 @@
 """Measures the cells of the runs that were packed, one after another, until the time is over; `work.sh` starts it.
 
-A cell whose bracket would be cut by the end is not begun: its controls must share its machine. At the end the current
-cell is asked to stop. What it finished is kept, and the next lease continues from there.
+A cell whose bracket would be cut by the end is not begun: its controls must share its machine. What a cell finished
+when it is asked to stop is kept, and the next lease continues from there.
 """
 
 from __future__ import annotations
@@ -23,15 +23,11 @@ from warehouse.ledger.outcomes import Ended, ended_with
 from warehouse.ledger.owner import lives_here, owner_name
 from warehouse.ledger.store import Store, open_store
 
-STOP_S = 60.0
-"""A runner that is asked to stop flushes what it has and ends its engine within this time."""
+STOP_S = 60.0  # a runner that is asked to stop flushes what it has and ends its engine within this time
 
 
 def cells_left(store: Store, runs: list[str], words: list[str]) -> Iterator[tuple[str, PlannedCell, int]]:
-    """Runs, their cells in order and how many engine starts each still needs; without those that need none.
-
-    Runs for another card than this one are for another lease: which card is lent is known only when it is there.
-    """
+    """Runs, their cells in order and how many engine starts each still needs; other cards' runs are left out."""
     card = gpu.name_here()
     for run_id, planned in chosen(store, runs, words):
         if (other := other_gpu(planned.gpu, card)) is not None:
@@ -68,14 +64,7 @@ def measure(store_url: str, run_id: str, cell_key: str, log: Path, seconds: floa
 
 
 def record(leases: Leases, before: Lease | None, code: int, log: list[str]) -> None:
-    """Close the attempt of a runner that failed, unless it did so itself: here no flow does.
-
-    Args:
-        leases: of the cell.
-        before: the newest one before the runner was started; still the newest: it fell before it was granted its own.
-        code: the runner's exit code.
-        log: its output.
-    """
+    """Close a failed runner's attempt, which no flow does here; `before` was the newest lease before it was started."""
     lease = leases.current()
     if lease is None or lease == before:
         lease = leases.acquire(owner_name())

@@ -1,8 +1,7 @@
 """Makes the inside of one instance, then becomes its first process (standard library only).
 
-`unshare -Urmnpui --fork --kill-child PYTHON -m lab.bodies.body FOLDER`: FOLDER holds `body.json` and all that
-the body writes.
-The host's root is seen read-only, with private /home, /tmp, /var/tmp, /run, /etc, /dev/shm and /proc. Then
+`unshare -Urmnpui --fork --kill-child PYTHON -m lab.bodies.body FOLDER`: FOLDER holds `body.json` and all that it
+writes. The host's root is seen read-only, with private /home, /tmp, /var/tmp, /run, /etc, /dev/shm and /proc. Then
 CAP_SYS_ADMIN goes for good, so that no task can undo a mount (with it, the body's root could remount read-write).
 """
 
@@ -14,6 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,12 +21,8 @@ from lab.bodies import mounts
 from lab.paths import BODY_SPEC, INSIDE, KNOWN_MODELS, SPEED_LOCK, SSH_SOCKET
 
 METADATA_ADDRESS = "169.254.169.254"
-
-SHARED_MEMORY = "2g"
-"""/dev/shm of a body; an engine on the CPU uses three small segments."""
-
-RUNTIME = ("skypilot-runtime", "sky-user-env")
-"""Folders of the baked layer, each seen through an overlay in the body's home."""
+SHARED_MEMORY = "2g"  # /dev/shm of a body; an engine on the CPU uses three small segments
+RUNTIME = ("skypilot-runtime", "sky-user-env")  # folders of the baked layer, each seen through an overlay
 
 SELDOM_COLLECTED = "import atexit, gc; gc.set_threshold(100_000, 50, 50); atexit.register(gc.freeze)"
 """For the runtime: SkyPilot starts thirty short Pythons a launch, each of which collects for an eighth of its time.
@@ -55,20 +51,15 @@ class BodySpec(NamedTuple):
     baked: str
     egress: str
     shared: str
-    cache: str
-    """Folder of the host's user that holds specsweep's environments and models."""
-    python: str
-    """Interpreter that the environments were made with."""
-    read_only: tuple[str, ...]
-    """Paths that appear in the body at their own place."""
-    setup_s: float = 0.0
-    """So much longer takes the setup of SkyPilot's task."""
+    cache: str  # folder of the host's user that holds specsweep's environments and models
+    python: str  # interpreter that the environments were made with
+    read_only: Sequence[str]  # paths that appear in the body at their own place
+    setup_s: float = 0.0  # so much longer takes the setup of SkyPilot's task
 
     @classmethod
     def read(cls, folder: Path) -> BodySpec:
         """The specification that the daemon wrote."""
-        document = json.loads((folder / BODY_SPEC).read_text(encoding="utf-8"))
-        return cls(**(document | {"read_only": tuple(document["read_only"])}))
+        return cls(**json.loads((folder / BODY_SPEC).read_text(encoding="utf-8")))
 
     @property
     def host_name(self) -> str:
@@ -106,12 +97,10 @@ def main() -> None:
     for path, place in staged.items():
         _show(path, place)
     _lay_home(spec)
-    python = sys.executable
-    server = [python, "-m", "lab.bodies.ssh_server", str(INSIDE.instance / SSH_SOCKET)]
+    drop = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all"]
+    server = [sys.executable, "-m", "lab.bodies.ssh_server", str(INSIDE.instance / SSH_SOCKET)]
     os.chdir("/")
-    os.execvp(
-        "setpriv", ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all", python, "-m", "lab.bodies.init", *server]
-    )
+    os.execvp(drop[0], [*drop, sys.executable, "-m", "lab.bodies.init", *server])
 
 
 def _network(address: str) -> None:
@@ -128,19 +117,13 @@ def _network(address: str) -> None:
 def _stage(folder: Path, spec: BodySpec) -> dict[Path, Path]:
     """Keep what the body needs under /mnt, and make all else read-only; returns host path -> place under /mnt."""
     mounts.tmpfs(Path("/mnt"), "1m")
-    for source, place in (
-        (folder, INSIDE.instance),
-        (Path(spec.egress), INSIDE.egress),
-        (Path(spec.shared), INSIDE.shared),
-    ):
-        place.mkdir()
-        mounts.bind(source, place)
+    own = {folder: INSIDE.instance, Path(spec.egress): INSIDE.egress, Path(spec.shared): INSIDE.shared}
     staged = {Path(path): INSIDE.stage / str(number) for number, path in enumerate(spec.read_only)}
-    for path, place in staged.items():
+    for path, place in (*own.items(), *staged.items()):
         place.mkdir(parents=True)
         mounts.bind(path, place)
     mounts.read_only(Path("/"), recursive=True)
-    for place in (Path("/mnt"), INSIDE.instance, INSIDE.egress, INSIDE.shared):
+    for place in (Path("/mnt"), *own.values()):
         mounts.writable(place)
     return staged
 
@@ -150,18 +133,13 @@ def _write_etc(spec: BodySpec) -> None:
     etc = INSIDE.instance / "etc"
     # what only the host's root may read stays behind, hence no check
     subprocess.run(["cp", "--archive", "--no-preserve=ownership", "/etc", etc], stderr=subprocess.DEVNULL, check=False)
-    others = [
-        line
-        for line in Path("/etc/passwd").read_text(encoding="utf-8").splitlines()
-        if line.split(":")[0] not in ("root", "ubuntu")
-    ]
+    everybody = Path("/etc/passwd").read_text(encoding="utf-8").splitlines()
+    others = [line for line in everybody if line.split(":")[0] not in ("root", "ubuntu")]
     users = [f"{name}:x:0:0::{INSIDE.home}:/bin/bash" for name in ("root", "ubuntu")]
     _write(etc / "passwd", "\n".join([*users, *others]))
     _write(etc / "hosts", f"127.0.0.1 localhost\n{spec.private_ip} {spec.host_name}")
-    _write(
-        etc / "uv" / "uv.toml",
-        f'no-index = true\nfind-links = ["{spec.baked}/wheels"]\npython-downloads = "never"',
-    )
+    uv = f'no-index = true\nfind-links = ["{spec.baked}/wheels"]\npython-downloads = "never"'
+    _write(etc / "uv" / "uv.toml", uv)
     exports = [f"export {name}='{value}'" for name, value in spec.environment.items()]
     with (etc / "profile").open("a", encoding="utf-8") as profile:  # last: /etc/profile itself sets PATH
         profile.write("\n" + "\n".join(exports) + "\n")

@@ -1,7 +1,4 @@
-"""ssh's ProxyCommand: joins stdin and stdout to a unix socket (standard library only).
-
-`python -I -S connect.py FOLDER ADDRESS`: the socket is FOLDER/ADDRESS.
-"""
+"""`connect.py FOLDER ADDRESS`, ssh's ProxyCommand: joins its pipes to socket FOLDER/ADDRESS (standard library only)."""
 
 import os
 import socket

@@ -1,8 +1,7 @@
 """Hides root's private folders from the lab, then becomes an unprivileged user (standard library only).
 
 Runs as root in a mount namespace of its own: `unshare --mount --propagation private PYTHON -m lab.bodies.cover SPEC`.
-A path below a folder that only root may enter (root's home, say) is bound again in its own place, on a tmpfs that
-covers that folder. The rest of the folder can't be seen any more.
+A path below a folder that only root may enter is bound again in its own place, on a tmpfs that covers that folder.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from typing import NamedTuple
 from lab.bodies import mounts
 from lab.paths import FLEET_UID
 
-STAGE = Path("/mnt")
-"""Folder under which the paths wait while their ancestors are covered."""
+STAGE = Path("/mnt")  # folder under which the paths wait while their ancestors are covered
 
 
 class CoverSpec(NamedTuple):
@@ -28,17 +26,10 @@ class CoverSpec(NamedTuple):
     read_only: tuple[str, ...]
     command: tuple[str, ...]
 
-    def dump(self) -> str:
-        """The specification as one argument of a command line."""
-        return json.dumps(self._asdict())
-
 
 def private_ancestor(path: Path) -> Path | None:
     """The topmost folder above `path` that other users may not enter; None if there is none."""
-    for folder in [*reversed(path.parents)]:
-        if not folder.stat().st_mode & 0o001:
-            return folder
-    return None
+    return next((folder for folder in [*path.parents][::-1] if not folder.stat().st_mode & 0o001), None)
 
 
 def cover(read_write: Iterable[Path], read_only: Iterable[Path]) -> None:

@@ -10,20 +10,14 @@ import os
 import signal
 import subprocess
 import sys
-from types import FrameType
 
 from lab.bodies.body import BodySpec
 from lab.paths import FIRST_BOOT, INSIDE, POWERED_OFF
 
 
-def _power_off(number: int, frame: FrameType | None) -> None:
-    del number, frame
-    sys.exit(POWERED_OFF)
-
-
 def main() -> int:
     """Run the command given as arguments; its end is the body's end."""
-    signal.signal(signal.SIGTERM, _power_off)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(POWERED_OFF))
     server = subprocess.Popen(sys.argv[1:])
     env = os.environ | BodySpec.read(INSIDE.instance).environment
     subprocess.Popen(["/bin/sh", str(INSIDE.instance / FIRST_BOOT)], env=env)

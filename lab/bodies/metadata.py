@@ -1,7 +1,6 @@
 """An instance's metadata service: just enough of IMDSv2 for boto3, SkyPilot's autodown, our provenance and notices.
 
-What its cloud announces is worded as EC2's and Google's metadata do. EC2: "Spot Instance interruption notices" and "EC2
-instance rebalance recommendations" of its user guide. Google: "Spot VMs", detecting preemption.
+Notices are worded as EC2's user guide has them (interruption, rebalance), and Google's "Spot VMs" (preemption).
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from typing import NamedTuple
 
 from lab.paths import write_whole
 
-ROLE = "skypilot-v1"
-"""Name of the role (and instance profile) that SkyPilot gives its instances."""
+ROLE = "skypilot-v1"  # name of the role (and instance profile) that SkyPilot gives its instances
 
 _CREDENTIALS = json.dumps(
     {
@@ -74,20 +72,15 @@ def _response(body: str | None, flavor: str) -> bytes:
     return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + content
 
 
-FILE = "announced.json"
-"""In the body's folder, which its cloud writes and its metadata service reads."""
-
-PREEMPTED = "/computeMetadata/v1/instance/preempted"
-"""The one page that is Google's."""
+FILE = "announced.json"  # in the body's folder, which its cloud writes and its metadata service reads
+PREEMPTED = "/computeMetadata/v1/instance/preempted"  # the one page that is Google's
 
 
 class Announced(NamedTuple):
     """Moments in seconds since 1970; None: not announced."""
 
-    risk_s: float | None = None
-    """It is recommended to leave, since then."""
-    reclaim_s: float | None = None
-    """It is taken back then."""
+    risk_s: float | None = None  # it is recommended to leave, since then
+    reclaim_s: float | None = None  # it is taken back then
 
     @classmethod
     def read(cls, folder: Path) -> Announced:

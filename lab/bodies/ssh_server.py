@@ -18,8 +18,7 @@ from lab.bodies.metadata import Metadata
 from lab.bodies.relay import relay
 from lab.paths import EGRESS_SOCKET, INSIDE
 
-LOGIN_S = 60
-"""How long a client may take to authenticate; bodies boot side by side on few cores."""
+LOGIN_S = 60  # how long a client may take to authenticate; bodies boot side by side on few cores
 
 
 async def _run(process: Any, environment: dict[str, str]) -> None:
@@ -51,8 +50,7 @@ async def _run(process: Any, environment: dict[str, str]) -> None:
 class _Server(asyncssh.SSHServer):  # type: ignore[misc] # asyncssh is not in the environment that checks types
     """Forwards ports to any address inside the body: this is how SkyPilot reaches its skylet."""
 
-    def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
-        del dest_host, dest_port, orig_host, orig_port
+    def connection_requested(self, *_: object) -> bool:
         return True
 
 

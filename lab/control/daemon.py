@@ -1,7 +1,6 @@
 """The cloud's process: control plane, bodies, and the socket through which bodies reach the endpoint.
 
-`python -m lab.control.daemon SPEC`, in the environment `lab`, as the user that bodies run as; SIGTERM ends it with all
-bodies.
+`python -m lab.control.daemon SPEC`, as the user that bodies run as; SIGTERM ends it with all bodies.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from types import FrameType
 from typing import NamedTuple
 
 from lab.bodies.body import BodySpec
@@ -49,15 +47,14 @@ async def _serve(path: Path, door: Door) -> None:
 
 def main() -> None:
     """Run until SIGTERM."""
-    spec = DaemonSpec.load(sys.argv[1])
+    spec = DaemonSpec(**json.loads(sys.argv[1]))
     places = LabPaths(Path(spec.root))
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # otherwise it logs a line for each request
     stopping = threading.Event()
     control_plane = ControlPlane(places.capacity)
     hold_writes(places.held_writes)
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
+    def stop(*_: object) -> None:
         stopping.set()
         control_plane.changed.set()
 
@@ -70,7 +67,7 @@ def main() -> None:
     serving = _serve(places.egress / EGRESS_SOCKET, door)
     threading.Thread(target=asyncio.run, args=(serving,), daemon=True).start()
     for_sky = api_port()
-    ports = {"port": door.port, "behind_port": control_plane.port, "api_port": for_sky}
+    ports = {"port": door.port, "behind_port": control_plane.port, "api_port": for_sky}  # behind: without weather
     write_whole(places.ready, json.dumps(ports))
     tell(f"ready on port {door.port}")
     fleet = Fleet(places, control_plane, spec, door.port, conditions)
@@ -85,8 +82,7 @@ def main() -> None:
         queue.close()
 
 
-LOOK_EVERY_S = 1.0
-"""Pause between two looks at the bodies while nothing is launched or terminated."""
+LOOK_EVERY_S = 1.0  # pause between two looks at the bodies while nothing is launched or terminated
 
 
 class Body(NamedTuple):
@@ -110,10 +106,7 @@ class Fleet:
         self._seen_s: dict[str, float] = {}
 
     def tend(self) -> None:
-        """Boot what was launched, remove what was terminated, terminate what has died.
-
-        A fault with one body is printed, and does not end the others: the next look tries again.
-        """
+        """Boot what was launched, remove what was terminated, terminate what died; a fault with one ends no other."""
         wanted = {machine.instance_id: machine for machine in self._control_plane.machines()}
         for instance_id, body in [*self._bodies.items()]:
             try:

@@ -1,8 +1,8 @@
 """The control plane: moto's EC2, S3, IAM and STS, with a capacity table, inside the daemon's process.
 
-moto knows neither full zones nor spot instances that are taken back, and its addresses could be somebody's. Three of
-its functions are replaced to mend that, and one of botocore's, which reads the same dates again and again. The backend
-is read directly: asking over HTTP once a second would use the cores on which the engines are timed.
+moto knows neither full zones nor spot instances that are taken back, and its addresses could be somebody's: three of
+its functions are replaced, and one of botocore's, which reads the same dates again and again. The backend is read
+directly: asking over HTTP once a second would use the cores on which the engines are timed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,10 @@ from lab.bodies.metadata import ROLE
 from lab.paths import BUCKET, RECLAIM_TAG, REGIONS
 
 _ALIVE = ("pending", "running")
-_ACCOUNT = "123456789012"
-"""The account of moto's default credentials."""
+_ACCOUNT = "123456789012"  # the account of moto's default credentials
 
 
-INTERRUPTED = "Server.SpotInstanceTermination"
-"""EC2's code for a spot machine that it took back."""
+INTERRUPTED = "Server.SpotInstanceTermination"  # EC2's code for a spot machine that it took back
 
 
 class LiveInstance(NamedTuple):
@@ -51,10 +49,8 @@ class LiveInstance(NamedTuple):
     private_ip: str
     public_ip: str
     authorized_keys: tuple[str, ...]
-    first_boot: str
-    """Shell script of the commands that cloud-init would run at the first boot."""
-    ends_when_off: bool
-    """Whether it is terminated when it powers itself off; else it is stopped, and its disk is kept."""
+    first_boot: str  # shell script of the commands that cloud-init would run at the first boot
+    ends_when_off: bool  # whether it is terminated when it powers itself off; else it is stopped, and its disk kept
 
 
 class NoCapacity(EC2ClientError):
@@ -72,12 +68,8 @@ class ControlPlane:
     """moto on a port of its own."""
 
     def __init__(self, capacity: Path) -> None:
-        """Start it and furnish the account.
-
-        `capacity`: JSON file, zone -> number of instances; read at every launch.
-        """
-        self.changed = threading.Event()
-        """Set when instances were launched or terminated."""
+        """Start it and furnish the account; `capacity`: JSON, zone -> number of instances, read at every launch."""
+        self.changed = threading.Event()  # set when instances were launched or terminated
         _mend_moto(capacity, self.changed)
         self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         self._server.start()
@@ -137,8 +129,7 @@ def _cloud_config(user_data: str | bytes | None) -> Mapping[str, Any]:
     text = (user_data or b"").decode() if isinstance(user_data, bytes) else str(user_data or "")
     for _ in range(3):
         if text.startswith("#cloud-config"):
-            document: dict[str, Any] = yaml.safe_load(text)
-            return document
+            return dict(yaml.safe_load(text))
         text = base64.b64decode(text).decode()
     return {}
 
@@ -163,7 +154,9 @@ def _mend_moto(capacity: Path, changed: threading.Event) -> None:
         finally:
             for instance in self.all_instances():
                 if instance.id in instance_ids and any(each["key"] == RECLAIM_TAG for each in instance.get_tags()):
-                    _say_interrupted(instance)
+                    # as EC2 says it of one that it took back: another reason than `User initiated`, and no date
+                    instance._reason = INTERRUPTED
+                    instance.state_reason = StateReason(f"{INTERRUPTED}: Spot instance termination", INTERRUPTED)
             changed.set()
 
     InstanceBackend.run_instances = run_instances  # type: ignore[method-assign]
@@ -172,12 +165,6 @@ def _mend_moto(capacity: Path, changed: threading.Event) -> None:
     vars(elastic_network_interfaces)["random_public_ip"] = _benchmark_address
     # a listing's dates were read from text for each object, a third of its time, and listings are most of what is asked
     vars(botocore.utils)["parse_timestamp"] = functools.lru_cache(4096)(botocore.utils.parse_timestamp)
-
-
-def _say_interrupted(instance: Any) -> None:
-    """Mark an instance as EC2 marks one that it took back: another reason than `User initiated`, and no date."""
-    instance._reason = INTERRUPTED
-    instance.state_reason = StateReason(f"{INTERRUPTED}: Spot instance termination", INTERRUPTED)
 
 
 def _benchmark_address() -> str:
@@ -198,8 +185,7 @@ def _zone(backend: Any, options: dict[str, Any]) -> str:
 def _furnish(endpoint: str) -> None:
     """Add what a real account has and moto's lacks (internet gateways, SkyPilot's role), and a bucket.
 
-    SkyPilot would make the role itself, but its policy has no `Version`. Moto refuses that, and the first zone of the
-    first launch is lost. SkyPilot also sleeps 30 s on the way.
+    SkyPilot's own policy for the role has no `Version`: moto refuses it, and the first launch loses 30 s and a zone.
     """
     os.environ["AWS_ENDPOINT_URL"] = endpoint
     for region in REGIONS:

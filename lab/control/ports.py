@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 import socket
 
-CANDIDATES = range(20000, 30000)
-"""Below the range from which Linux takes the ports of outgoing connections (32768 and up)."""
+CANDIDATES = range(20000, 30000)  # below the ports that Linux takes for outgoing connections (32768 and up)
 
 
 def api_port() -> int:
@@ -20,8 +19,7 @@ def api_port() -> int:
 def reserved(port: int) -> socket.socket:
     """Keep `port` out of those that Linux gives to outgoing connections, for as long as this socket is open.
 
-    A server that sets SO_REUSEADDR can listen there all the same. The port of SkyPilot's queue is one that Linux would
-    give away, and the API server starts long after it was found free.
+    A server that sets SO_REUSEADDR can listen there all the same; SkyPilot's API server starts long after this choice.
     """
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

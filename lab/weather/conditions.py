@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from lab.paths import REGIONS, write_whole
 
-STORE, CLOUD, MACHINES = "store", "cloud", "machines"
-"""Where weather can be, in addition to the name of a region."""
+STORE, CLOUD, MACHINES = "store", "cloud", "machines"  # where weather can be, in addition to the name of a region
 
 
 class Kind(NamedTuple):

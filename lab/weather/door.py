@@ -1,7 +1,6 @@
 """The door of the lab's cloud: passes requests on to moto, through whatever the weather is (standard library only).
 
-The service that a request is signed for decides its door: S3's go to the store's, all others to the cloud's. Unsigned
-requests meet no weather.
+Requests signed for S3 go through the store's door, all others through the cloud's; unsigned ones meet no weather.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ from urllib.parse import parse_qs, unquote
 from lab.bodies.relay import pump
 from lab.weather.conditions import CLOUD, STORE, Conditions
 
-_SCOPE = re.compile(r"/\d{8}/([a-z0-9-]+)/([a-z0-9-]+)/aws4_request")
-"""Region and service, as every signed request names them (Signature Version 4)."""
-
+_SCOPE = re.compile(r"/\d{8}/([a-z0-9-]+)/([a-z0-9-]+)/aws4_request")  # region, service (Signature Version 4)
 _MOST_BYTES = 1 << 30
+RENTING = ("RunInstances", "RequestSpotInstances", "CreateFleet")  # what asks EC2 for machines
 
 
 class Request(NamedTuple):
@@ -28,23 +26,10 @@ class Request(NamedTuple):
 
     head: bytes
     body: bytes
-    service: str
-    """`s3`, `ec2`, `sts`, ...; empty where it is not signed."""
+    service: str  # `s3`, `ec2`, `sts`, ...; empty where it is not signed
     region: str
-    is_create: bool
-    """An object is written only if it is absent."""
-    form: dict[str, list[str]]
-    """What EC2 is asked: `Action` and its parameters; empty for other services."""
-
-    @property
-    def rents(self) -> bool:
-        """Whether it asks EC2 for machines."""
-        return self.form.get("Action", [""])[0] in ("RunInstances", "RequestSpotInstances", "CreateFleet")
-
-    @property
-    def is_spot(self) -> bool:
-        """Whether for spot ones."""
-        return "spot" in self.form.get("InstanceMarketOptions.MarketType", [])
+    is_create: bool  # an object is written only if it is absent
+    form: dict[str, list[str]]  # what EC2 is asked: `Action` and its parameters; empty for other services
 
 
 async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request | None:
@@ -107,11 +92,7 @@ class Door:
     """Stands before one server on this machine."""
 
     def __init__(self, conditions: Conditions, port: int, draw: Callable[[], float] = random.random) -> None:
-        """It is open from now on; who comes waits until it serves.
-
-        `port` is of the server behind it. `draw` gives a number from 0 to 1, for what happens to a share of the
-        requests.
-        """
+        """Open from now on, before the server on `port`; `draw` gives 0 to 1, for what happens to a share."""
         self._conditions, self._behind, self._draw = conditions, port, draw
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port: int = self._socket.getsockname()[1]
@@ -180,12 +161,11 @@ class Door:
         if has("unauthorized"):
             message = "You are not authorized to perform this operation."
             return refusal(request, "403 Forbidden", "UnauthorizedOperation", message)
-        if not request.rents or not has("quota"):
+        if request.form.get("Action", [""])[0] not in RENTING or not has("quota"):
             return None
-        if request.is_spot:
-            return refusal(
-                request, "400 Bad Request", "MaxSpotInstanceCountExceeded", "Max spot instance count exceeded"
-            )
+        if "spot" in request.form.get("InstanceMarketOptions.MarketType", []):
+            message = "Max spot instance count exceeded"
+            return refusal(request, "400 Bad Request", "MaxSpotInstanceCountExceeded", message)
         message = (
             "You have requested more vCPU capacity than your current vCPU limit of 0 allows for the instance bucket "
             "that the specified instance type belongs to."

@@ -1,10 +1,7 @@
 """One exchange: what of a request reaches the engine, its names, its answer as a row, and the row as an answer again.
 
 The fields that reach the engine are listed, not those that don't. So a field that nobody thought of can't change what
-one framework measures and another doesn't.
-
-Prompts and requests are named by one canonical form, for the response log and for its readers. `Answers`
-knows which of them are answered, and which of several equal requests is asking.
+one framework measures and another doesn't. Prompts and requests are named by one canonical form, for all readers.
 """
 
 from __future__ import annotations
@@ -44,19 +41,13 @@ class RequestRefused(SpecsweepError):
 class Policy(NamedTuple):
     """What the requests of one cell and step have in common. Everything else but the messages is taken out.
 
-    `set` overwrites what the client sent. `template_kwargs` go over the client's own. `seed` is that of sample 0;
-    None: no seed is sent.
+    `set` and `template_kwargs` overwrite what the client sent. `seed` is that of sample 0; None: no seed is sent.
     """
 
     cell_key: str
     set: Mapping[str, Any]
     template_kwargs: Mapping[str, JsonValue]
     seed: int | None
-
-    @property
-    def max_tokens(self) -> int:
-        """The longest answer."""
-        return int(self.set["max_tokens"])
 
 
 def policy_of(cell: Cell, spec: EvalStep) -> Policy:
@@ -73,14 +64,10 @@ def policy_of(cell: Cell, spec: EvalStep) -> Policy:
 
 
 def apply(policy: Policy, body: Mapping[str, Any], sample: int) -> tuple[dict[str, Any], list[str]]:
-    """The request as the engine gets it, and the names of the fields that were taken out.
+    """The request as the engine gets it, and the fields that were taken out. Raises RequestRefused: one of `REFUSED`.
 
-    `stop` is one of these for a reason: vLLM looks for stop strings inside the thinking, too. It then answers with
-    content null and finish_reason "stop", which reads like an empty answer (vllm#53066). The number of the sample, from
-    0, is added to the seed.
-
-    Raises:
-        RequestRefused: no messages, or one of `REFUSED`.
+    `stop` is taken out because vLLM looks for stop strings inside the thinking, too. It then answers with content null
+    and finish_reason "stop", which reads like an empty answer (vllm#53066). `sample`, from 0, is added to the seed.
     """
     if not isinstance(body.get("messages"), list) or not body["messages"]:
         raise RequestRefused("messages: missing or empty; expected a list of chat messages")
@@ -101,8 +88,7 @@ def _says_nothing(name: str, value: object) -> bool:
     return value is None or value is False or value in ([], {}, "") or (name == "n" and value == 1)
 
 
-HASH_DIGITS = 32
-"""Hex digits of sha256 that are kept: 128 bits, so no two requests of any store will collide."""
+HASH_DIGITS = 32  # hex digits of sha256 that are kept: 128 bits, so no two requests of any store will collide
 
 
 def prompt_hash(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -113,8 +99,7 @@ def prompt_hash(messages: Sequence[Mapping[str, Any]]) -> str:
 def request_hash(body: Mapping[str, Any], sample: int = 0) -> str:
     """Hash of a whole request, sampling and all, with its messages as plain text.
 
-    Without a seed, two samples of an item are the same request. Then the sample's number is part of the hash. Otherwise
-    the second would be answered with the first one's answer.
+    Without a seed, two samples are the same request: its number keeps the second from the first one's answer.
     """
     salt = {} if "seed" in body else {"sample": sample}
     return _hash({**body, **salt, "messages": plain_messages(body.get("messages", ()))})
@@ -126,11 +111,7 @@ def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]
 
 
 def plain_text(content: object) -> str:
-    """The text of a message's content: a string, OpenAI content parts, or nothing.
-
-    Raises:
-        ValueError: a part that is no text, e.g. an image; no suite here asks with one.
-    """
+    """The text of a message's content: a string, OpenAI text parts, or nothing. Raises ValueError: it is no text."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -165,11 +146,7 @@ class Sent(NamedTuple):
 
 
 def sent(body: Mapping[str, Any], dropped: Sequence[str], sample: int) -> Sent:
-    """The request with its names.
-
-    Raises:
-        ValueError: the text is not Unicode (a lone surrogate).
-    """
+    """The request with its names. Raises ValueError: the text is not Unicode (a lone surrogate)."""
     document = canonical(body).encode()
     return Sent(body, document, dropped, sample, request_hash(body, sample), prompt_hash(body["messages"]))
 
@@ -177,8 +154,7 @@ def sent(body: Mapping[str, Any], dropped: Sequence[str], sample: int) -> Sent:
 def row_of(suite: str, asked: Sent, occurrence: int, answer: Any, latency_s: float) -> Row:
     """The engine's answer as a row of `exchanges`, without the columns that say who measured it.
 
-    Raises:
-        AnswerUnusable: it has not one choice with a message, a finish_reason of stop or length, and token counts.
+    Raises AnswerUnusable: it has not one choice with a message, a finish_reason of stop or length, and token counts.
     """
     try:
         (choice,), usage = answer["choices"], answer["usage"]
@@ -252,9 +228,9 @@ class Turn(NamedTuple):
 class Count(NamedTuple):
     """What a response log has done, and what it holds.
 
-    `asked` requests went to the engine, `replayed` ones did not; `in_flight` are being answered now. `fresh_tokens` are
-    those of the answers to `asked`, `generated_tokens` all that the engine generated since the log began, unfinished
-    answers included; None: it does not say. The others are over all `answered`, those of earlier attempts included.
+    `asked` requests went to the engine, `replayed` ones did not. `fresh_tokens` are those of the answers to `asked`,
+    `generated_tokens` all since the log began, unfinished answers included; None: the engine does not say. The others
+    are over all `answered`, those of earlier attempts included.
     """
 
     asked: int

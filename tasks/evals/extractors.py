@@ -1,9 +1,8 @@
 """From an answer to an answer letter: ours, and the readings of others that a careless grader would have published.
 
-Pure, on the standard library only. Ours is `last_in_body`. A thinking model names letters while it thinks, and
-other options while it explains. So only the last thing that the body itself calls its answer counts. Where there is
-none, the reading is None, never a guess. Whatever repeats in a pattern is bounded, because a model that loops writes
-thousands of anything.
+Ours is `last_in_body`. A thinking model names letters while it thinks, and other options while it explains. So only the
+last thing that the body itself calls its answer counts; where there is none, the reading is None, never a guess.
+Whatever repeats in a pattern is bounded, because a model that loops writes thousands of anything.
 """
 
 from __future__ import annotations
@@ -16,15 +15,12 @@ from typing import NamedTuple
 
 from tasks.frameworks.job import without_thoughts
 
-VERSION = 1
-"""Of the readings below; raised whenever one of them may read an answer differently. `sweep regrade` applies it."""
+VERSION = 1  # of the readings; raised whenever one may read an answer differently, which `sweep regrade` then applies
 
 STRICT = re.compile(r"(?<=The answer is )(.*)(?=.)")
 """lm-eval 0.4.13, gpqa_*_cot_zeroshot, filter strict-match. Greedy to the end of the line, less its last character."""
 
-MOST_WRAPPERS = 8
-"""LaTeX's wrappings of text that are taken off, one inside the other; a model that loops nests thousands."""
-
+MOST_WRAPPERS = 8  # LaTeX's wrappings that are taken off, one inside the other; a model that loops nests thousands
 _LATEX_WRAPPER = re.compile(r"\\(?:text|textbf|textrm|textsf|textit|mathrm|mathbf|mathsf|bf|rm)\s*\{([^{}]*)\}")
 _EMPHASIS = re.compile(r"[*`$]|~~|__|\\[()\[\]]|(?<!\w)_(?=\w)|(?<=\w)_(?!\w)")
 
@@ -32,12 +28,8 @@ _TYPOGRAPHY = str.maketrans(
     {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": " - ", "\u2014": " - "}
 )
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-MOST_TURNS = 8
-"""Of one announcement: "not A but B", "A, B, C 중 B". An answer that turns more often announces nothing."""
-
-BEFORE_CHARS = 32
-"""Characters in front of a letter that decide whether the words behind it are meant: "if (A) is the answer"."""
+MOST_TURNS = 8  # of one announcement: "not A but B", "A, B, C 중 B"; one that turns more often announces nothing
+BEFORE_CHARS = 32  # in front of a letter, which decide whether the words behind it are meant: "if (A) is the answer"
 
 _CUE = re.compile(
     r"""\b (?<!wrong\s) (?<!incorrect\s)
@@ -94,21 +86,14 @@ _STATEMENT = re.compile(r"\b(?:statement|part|reason|premise|claim)s?\s+\Z", re.
 class Readings(NamedTuple):
     """One answer as several readers have it; None: that reader finds nothing."""
 
-    last_in_body: str | None
-    """Ours: a letter."""
-    strict: str | None
-    """What follows "The answer is": a letter where lm-eval's exact_match would take it for one, else as it stands."""
-    flexible: str | None
-    """The last option in brackets, without lm-eval's fallbacks for answers that have none."""
-    first: str | None
-    """The first option named anywhere, the thinking included: the trap."""
+    last_in_body: str | None  # ours: a letter
+    strict: str | None  # behind "The answer is": a letter where lm-eval's exact_match takes it for one, else as is
+    flexible: str | None  # the last option in brackets, without lm-eval's fallbacks for answers that have none
+    first: str | None  # the first option named anywhere, the thinking included: the trap
 
 
 def read(letters: str, reasoning: str, body: str) -> Readings:
-    """All readings of one answer, whose thinking is apart if the engine separated it.
-
-    `letters` are the suite's answer letters, e.g. ABCD; empty where an answer is no letter: then nothing is read.
-    """
+    """All readings of one answer; `letters` are the suite's, e.g. ABCD. Without any, nothing is read."""
     if not letters:
         return Readings(None, None, None, None)
     return Readings(
@@ -218,21 +203,16 @@ def _first(letters: str, text: str) -> str | None:
 class Announcement(NamedTuple):
     """One place where an answer is announced."""
 
-    at: int
-    """Where it begins."""
-    end: int
-    """Where the announcement itself ends: behind the cue, or behind what is said of the letter."""
-    letter: str | None
-    """None: it names several options. An answer that hedges is no answer."""
+    at: int  # where it begins
+    end: int  # where the announcement itself ends: behind the cue, or behind what is said of the letter
+    letter: str | None  # None: it names several options; an answer that hedges is no answer
 
 
 class Announced(NamedTuple):
     """What a text announces, in the order of the text."""
 
-    answers: list[Announcement]
-    """As in "the answer is (B)" and "(B) is the correct answer"."""
-    correct: frozenset[str]
-    """Options of which the text only says that they are correct, as it may of several statements."""
+    answers: list[Announcement]  # as in "the answer is (B)" and "(B) is the correct answer"
+    correct: frozenset[str]  # options that are only said to be correct, as several statements may be
 
 
 def announced(letters: str, text: str) -> Announced:

@@ -1,26 +1,138 @@
-"""From paired answers to graded rows, and from those to scores: the only place where an answer becomes right or wrong.
+"""From what a framework graded to rows and scores: the only place where an answer becomes right or wrong.
 
-Whether a letter suite's answer is right is decided by our reading of the body; whether an instruction was followed, by
-the framework's own checkers. What every other reader makes of the same answers is kept beside it, to be shown.
+First it is joined with what the engine answered, item by item, or refused. HRET 0.1.0 as released gave answers to the
+wrong questions; a request that timed out was counted as a wrong answer. Neither shows in a score. So a graded response
+must be the recorded answer to a prompt with the item's own question.
+
+Our reading of the body decides about a letter, the framework's own checkers about an instruction. What every other
+reader makes of the same answers is kept beside it, to be shown.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from configs.errors import SpecsweepError
 from configs.evals.suites import SuiteFacts
 from configs.steps.eval import EvalStep
+from tasks.evals.exchange import prompt_hash
 from tasks.evals.extractors import VERSION, letter_of, read
-from tasks.evals.pairing import Paired
-from tasks.frameworks.job import Result, Score, without_thoughts
+from tasks.evals.items import right_answer
+from tasks.frameworks.job import Item, Result, Sample, Score, without_thoughts
 from warehouse.ledger.tables import Row
+
+EXCERPT_CHARS = 80  # characters of an answer that an error shows
+AnswersTo = Callable[[str, int], Sequence[Row]]  # rows of `exchanges` by prompt hash and sample, in order of occurrence
+
+
+class PairingError(SpecsweepError):
+    """What a framework graded is not what the engine answered. Nothing of it may become a score."""
+
+
+class Paired(NamedTuple):
+    """One item: what the framework made of it, and the exchange that answered it."""
+
+    item: Item
+    graded: Sample
+    exchange: Row
+
+
+def paired(
+    result: Result, items: Sequence[Item], answers_to: AnswersTo, sample: int, quoted: bool = True
+) -> list[Paired]:
+    """Every item with its exchange, in the items' order; `sample` is which answer to every item, from 0.
+
+    Raises PairingError: an item is missing, or was graded on anything but the response log's answer to its own prompt.
+    It shows what was said only if `quoted`: a gated suite's text may not be spread.
+    """
+    graded = _by_item(result, items)
+    hashes = {item.item_id: prompt_hash(graded[item.item_id].messages) for item in items}
+    misasked = _misasked(items, graded, quoted)
+    _refuse(result, items, "were asked with a prompt that has not their question and options", misasked)
+    _refuse(result, items, "share a prompt with an item whose right answer is another", _ambiguous(items, hashes))
+    free = {name: list(answers_to(name, sample)) for name in dict.fromkeys(hashes.values())}
+    missing = ((item, "it was graded all the same") for item in items if not free[hashes[item.item_id]])
+    _refuse(result, items, "have no answer in the response log (timed out?)", missing)
+    taken: list[Paired] = []
+    swapped: list[tuple[Item, str]] = []
+    for item in items:
+        theirs, left = graded[item.item_id], free[hashes[item.item_id]]
+        same = next((row for row in left if _heard(row["body"]) == _heard(theirs.response)), None)
+        if same is None:
+            answered = _excerpt(left[0]["body"], quoted) if left else "fewer answers"
+            swapped.append((item, f"the framework graded {_excerpt(theirs.response, quoted)}, the log has {answered}"))
+        else:
+            left.remove(same)
+            taken.append(Paired(item, theirs, same))
+    _refuse(result, items, "were graded on a response that is not the engine's answer to them", swapped)
+    return taken
+
+
+def _by_item(result: Result, items: Sequence[Item]) -> dict[str, Sample]:
+    if result.error is not None:
+        raise PairingError(f"{result.framework}: {result.error}")
+    asked, graded = [item.item_id for item in items], [sample.item_id for sample in result.samples]
+    if sorted(asked) != sorted(graded):
+        odd = next((name for name in graded if name not in asked or graded.count(name) > 1), None)
+        odd = odd or next(name for name in asked if name not in graded)
+        raise PairingError(
+            f"{result.framework} {result.version} graded {len(graded)} answers to {len(asked)} items, and {odd} is not "
+            "once in both: nothing of it is kept"
+        )
+    return {sample.item_id: sample for sample in result.samples}
+
+
+def _misasked(items: Sequence[Item], graded: dict[str, Sample], quoted: bool) -> Iterator[tuple[Item, str]]:
+    """Items whose prompt has not their own question and options in it: the answer would be graded by another's gold."""
+    for item in items:
+        asked = _squeezed("".join(said["content"] for said in graded[item.item_id].messages))
+        lacking = next((text for text in (item.question, *item.choices) if _squeezed(text) not in asked), None)
+        if lacking is not None:
+            yield item, f"the prompt ends {_excerpt(asked, quoted)}"
+
+
+def _ambiguous(items: Sequence[Item], hashes: dict[str, str]) -> Iterator[tuple[Item, str]]:
+    """Items that are asked alike and graded differently: which answer is whose, nobody could tell."""
+    first: dict[str, Item] = {}
+    for item in items:
+        other = first.setdefault(hashes[item.item_id], item)
+        if right_answer(other) != right_answer(item):
+            yield item, f"{other.item_id} says {other.gold or 'otherwise'}, it says {item.gold or 'otherwise'}"
+
+
+def _refuse(result: Result, items: Sequence[Item], what: str, found: Iterable[tuple[Item, str]]) -> None:
+    wrong = list(found)
+    if wrong:
+        item, example = wrong[0]
+        raise PairingError(
+            f"{result.framework} {result.version}: {len(wrong)} of {len(items)} items {what}, e.g. {item.item_id}: "
+            f"{example}; nothing of it is scored"
+        )
+
+
+def _heard(text: str | None) -> str:
+    """What an answer says, without what frameworks strip on the way."""
+    return _squeezed(without_thoughts(text or ""))
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+def _excerpt(text: str | None, quoted: bool) -> str:
+    words = " ".join((text or "").split())
+    if words and not quoted:
+        return f"{len(words)} characters (a gated suite's, not shown)"
+    return repr(words if len(words) <= EXCERPT_CHARS else "…" + words[-EXCERPT_CHARS:]) if words else "nothing"
+
 
 READERS = {"last-in-body": "last_in_body", "strict": "strict", "flexible": "flexible", "first": "first"}
 """Readers of a letter by the name that `eval_scores` has for them, and their columns. The first one counts."""
+
+SCORES_OF = ("suite", "framework", "framework_version", "dataset_revision")  # which all scores of a step share
 
 
 class MetricMissing(SpecsweepError):
@@ -28,11 +140,7 @@ class MetricMissing(SpecsweepError):
 
 
 def sample_row(item_paired: Paired, spec: EvalStep, sample: int) -> dict[str, Any]:
-    """One graded answer as a row of `eval_samples`, without its identity; `sample` is which answer to the item, from 0.
-
-    Raises:
-        ValueError: a suite without letters, and a framework that didn't say whether the answer passed.
-    """
+    """One graded answer as a row of `eval_samples`, without its identity. Raises ValueError: see `marks`."""
     item, graded, exchange = item_paired
     letters, said = spec.suite.letters, graded.extracted
     return {
@@ -56,8 +164,7 @@ def sample_row(item_paired: Paired, spec: EvalStep, sample: int) -> dict[str, An
 def marks(suite: SuiteFacts, gold: str | None, details: Mapping[str, Any], exchange: Row) -> dict[str, Any]:
     """What follows from the recorded answer alone, so that it can be found again without a framework or an engine.
 
-    Raises:
-        ValueError: a suite without letters, and no word on whether the answer passed.
+    Raises ValueError: a suite without letters, and no word on whether the answer passed.
     """
     body = exchange["body"] or ""
     readings = read(suite.letters, exchange["reasoning"] or "", body)
@@ -83,36 +190,20 @@ def score_rows(
     """Rows of `eval_scores` of all graded answers of a step: ours by every reader, then the framework's own.
 
     There is one result per sample. `dataset_revision` is the commit of the dataset, or the sha256 of the file.
-
-    Raises:
-        MetricMissing: a result lacks the framework's default metric.
+    Raises MetricMissing: a result lacks the framework's default metric.
     """
-    version = results[0].version
-    return [
-        *our_scores(rows, spec, version, dataset_revision),
-        *(_of(spec, version, dataset_revision) | score for score in _their_scores(results, spec)),
-    ]
+    of = (spec.step, spec.framework, results[0].version, dataset_revision)
+    common = dict(zip(SCORES_OF, of, strict=True))
+    return [common | score for score in (*our_scores(rows, spec.suite), *_their_scores(results, spec))]
 
 
-def _of(spec: EvalStep, framework_version: str, dataset_revision: str | None) -> dict[str, Any]:
-    return {
-        "suite": spec.step,
-        "framework": spec.framework,
-        "framework_version": framework_version,
-        "dataset_revision": dataset_revision,
-    }
-
-
-def our_scores(
-    rows: Sequence[Row], spec: EvalStep, framework_version: str, dataset_revision: str | None
-) -> list[dict[str, Any]]:
-    """The score by every reader, over the same answers."""
+def our_scores(rows: Sequence[Row], suite: SuiteFacts) -> list[dict[str, Any]]:
+    """The score by every reader, over the same answers; without the columns of `SCORES_OF`."""
     samples = 1 + max(int(row["sample"]) for row in rows)
-    ours = {"source": "ours", "metric": spec.suite.counting[0], "samples": samples}
-    common = _of(spec, framework_version, dataset_revision) | ours
+    ours = {"source": "ours", "metric": suite.counting[0], "samples": samples}
     return [
-        {**common, "extractor": extractor, **dict(zip(("value", "stderr", "n"), clustered(right), strict=True))}
-        for extractor, right in right_by_reader(rows, spec.suite)
+        {**ours, "extractor": extractor, **dict(zip(("value", "stderr", "n"), clustered(right), strict=True))}
+        for extractor, right in right_by_reader(rows, suite)
     ]
 
 
@@ -152,10 +243,10 @@ def _their_scores(results: Sequence[Result], spec: EvalStep) -> list[dict[str, A
 
 
 def clustered(right: Sequence[tuple[str, bool]]) -> tuple[float, float | None, int]:
-    """Mean, standard error and number of items, of answers that come in items.
+    """Mean, standard error and number of items, of answers that come in items. With a single item there is no error.
 
-    SE = sqrt(G / (G - 1) * sum over items of (sum over its answers of (right - mean))^2) / answers, for G items.
-    The source is Miller, arXiv 2411.00640, section 2.2. None with a single item: one cluster has no spread.
+    SE = sqrt(G / (G - 1) * sum over items of (sum over its answers of (right - mean))^2) / answers, for G items
+    (Miller, arXiv 2411.00640, section 2.2).
     """
     mean = sum(was for _, was in right) / len(right)
     off: dict[str, float] = {}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from configs.checkout import ROOT
 from configs.evals.records import DatasetUnavailable
@@ -21,48 +21,29 @@ from tasks.frameworks.fetch import COMMIT_FILE
 from tasks.host.environments import python_of
 from tasks.host.hub import token_variables
 
-DATASETS = "datasets"
-"""Folder of the user's cache in which fetched records are kept."""
-
-NEWEST = "newest"
-"""Folder of a dataset whose commit nobody pinned: what was the newest when this node first asked."""
-
-FETCH_S = 1800.0
-"""Longest fetch: MMLU-Pro's 12,032 records are 5 MB; KMMLU has 45 files of some hundred kB each."""
-
-TELL_EVERY_S = 0.5
-"""Pause between two lines about a fetch that goes on."""
-
+DATASETS = "datasets"  # folder of the user's cache in which fetched records are kept
+NEWEST = "newest"  # folder of a dataset whose commit nobody pinned: what was the newest when this node first asked
+FETCH_S = 1800.0  # longest fetch: MMLU-Pro's 12,032 records are 5 MB; KMMLU has 45 files of some hundred kB each
+TELL_EVERY_S = 0.5  # pause between two lines about a fetch that goes on
 REMEDY = "or set `dataset:` to a local file"
-
-HubDataset = SuiteFacts | SpeedBenchFacts
-"""What lies on the hub."""
-
+HubDataset = SuiteFacts | SpeedBenchFacts  # what lies on the hub
 Tell = Callable[[str], None]
 
 
-class Fetched(NamedTuple):
-    """Raw records, each with the subset that it is of, and the commit that they were read at."""
+def fetched(
+    suite: HubDataset, revision: str | None, framework: Framework, cache: Path, tell: Tell
+) -> tuple[list[tuple[str, dict[str, Any]]], str]:
+    """All records of the suite's split, each with its subset, and their commit; a second use needs no network.
 
-    records: list[tuple[str, dict[str, Any]]]
-    commit: str
-
-
-def fetched(suite: HubDataset, revision: str | None, framework: Framework, cache: Path, tell: Tell) -> Fetched:
-    """All records of the suite's split, fetched in a framework's environment; a second use needs no network.
-
-    `revision` is a commit of the dataset; None: the newest, which is then kept. `tell` gets a line before something is
-    fetched and while it is; an error that it raises ends the fetch.
-
-    Raises:
-        DatasetUnavailable: one line that says what is missing: a network, a token, a revision, a subset.
+    `revision` None: the newest commit, which is then kept. `tell` gets a line while it goes on; an error of it ends
+    that. Raises DatasetUnavailable: one line that says what is missing: a network, a token, a revision, a subset.
     """
     folder = cache / suite.hub_id.replace("/", "--") / (revision or NEWEST) / suite.split
     if missing := [subset for subset in suite.subsets if not (folder / f"{subset}.jsonl").exists()]:
         tell(f"fetching {suite.title}: {suite.hub_id} at {revision or 'its newest commit'}, {len(missing)} subsets")
         _fetch(suite, revision or "", framework, folder, missing, tell)
     records = [(subset, json.loads(line)) for subset in suite.subsets for line in _lines(folder / f"{subset}.jsonl")]
-    return Fetched(records, json.loads((folder / COMMIT_FILE).read_text(encoding="utf-8"))["commit"])
+    return records, json.loads((folder / COMMIT_FILE).read_text(encoding="utf-8"))["commit"]
 
 
 def _lines(path: Path) -> list[str]:
@@ -71,12 +52,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _fetch(
-    suite: HubDataset,
-    revision: str,
-    framework: Framework,
-    folder: Path,
-    subsets: list[str],
-    tell: Tell,
+    suite: HubDataset, revision: str, framework: Framework, folder: Path, subsets: list[str], tell: Tell
 ) -> None:
     python = python_of(framework)
     if python is None:

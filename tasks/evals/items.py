@@ -12,15 +12,14 @@ from tasks.evals.hub import REMEDY, Tell, fetched
 from tasks.evals.shapes import TWIN_REVISION, WrongShape, drawn, item_of, twin
 from tasks.frameworks.job import Item
 
-MOST_MALFORMED = 0.01
-"""Share of the hub's records that may be left out; more, and it is another dataset than the one we know."""
+MOST_MALFORMED = 0.01  # share of the hub's records that may be left out; more, and it is not the dataset that we know
 
 
 class Prepared(NamedTuple):
     """The items of one evaluation, in the order in which they are asked.
 
-    `revision` names exactly what they were taken from: a commit of the hub's dataset, "sha256:..." of a file, or the
-    twin's. `plain`: their `question` is the whole user message, no framework's template around it.
+    `revision` names what they were taken from: a commit of the hub's dataset, "sha256:..." of a file, or the twin's.
+    `plain`: their `question` is the whole user message, no framework's template around it.
     """
 
     items: tuple[Item, ...]
@@ -29,10 +28,8 @@ class Prepared(NamedTuple):
 
 
 class _Source(NamedTuple):
-    name: str
-    """As errors name it."""
-    records: list[tuple[str, dict[str, Any]]]
-    """Each with its subset."""
+    name: str  # as errors name it
+    records: list[tuple[str, dict[str, Any]]]  # each with its subset
     revision: str
 
 
@@ -40,9 +37,7 @@ def prepared(spec: EvalStep, cache: Path, tell: Tell) -> Prepared:
     """The items that this step asks: the same in every cell, framework, process and attempt.
 
     Fetched records are kept in `cache`; `tell` gets a line about what takes long or is left out.
-
-    Raises:
-        DatasetUnavailable: one line that says what is missing or wrong, and what would be accepted.
+    Raises DatasetUnavailable: one line that says what is missing or wrong, and what would be accepted.
     """
     source = _source(spec, cache, tell)
     items = _items(spec, source, tell)
@@ -100,13 +95,11 @@ def _repeated(spec: EvalStep, source: _Source, items: list[Item], tell: Tell) ->
     again = [
         (first[item.item_id], row) for row, item in enumerate(items, 1) if first.setdefault(item.item_id, row) != row
     ]
-    if spec.dataset == HUB:
-        tell(f"{spec.suite.title}: {len(again)} of {len(items)} items repeat another and are asked once")
-        return
-    one, other = again[0]
-    raise DatasetUnavailable(
-        f"{source.name}: rows {one} and {other} are the same item ({len(again)} repeats): keep one of each"
-    )
+    if spec.dataset != HUB:
+        one, other = again[0]
+        wrong = f"rows {one} and {other} are the same item ({len(again)} repeats): keep one of each"
+        raise DatasetUnavailable(f"{source.name}: {wrong}")
+    tell(f"{spec.suite.title}: {len(again)} of {len(items)} items repeat another and are asked once")
 
 
 def _contradicting(spec: EvalStep, source: _Source, items: list[Item], groups: list[list[Item]], tell: Tell) -> None:
@@ -126,10 +119,7 @@ def _contradicting(spec: EvalStep, source: _Source, items: list[Item], groups: l
 
 
 def _wanted(spec: EvalStep, there: int, source: _Source) -> int:
-    """How many to draw; without a number all that there are. Only a file may have more than the suite.
-
-    Who asks for all of the hub's gets what is left of them.
-    """
+    """How many to draw: of the hub's at most what is left of them; only of a file more than the suite has."""
     wanted = there if spec.items is None else spec.n_items if spec.dataset in (HUB, TWIN) else spec.items
     if spec.dataset == HUB and wanted <= len(source.records):
         wanted = min(wanted, there)
@@ -146,11 +136,7 @@ def right_answer(item: Item) -> object:
 
 
 def _contradictory(items: Iterable[Item]) -> list[list[Item]]:
-    """Groups of items that are asked alike and have different right answers, each in the order of `items`.
-
-    What tells them apart is not in the prompt, question and options with white space apart: no answer could be right
-    for both.
-    """
+    """Groups of items that are asked alike and have different right answers: no answer could be right for both."""
     alike: dict[tuple[str, ...], list[Item]] = {}
     for item in items:
         alike.setdefault(tuple(" ".join(text.split()) for text in (item.question, *item.choices)), []).append(item)

@@ -1,8 +1,7 @@
 """How many answers of an evaluation are asked for at a time, and how far it is.
 
-As many as the engine's KV cache holds at full length. More would not be wrong, but slower: vLLM throws out what does
-not fit any more and computes it again. How far it is goes by tokens: a few long answers can take as long as all
-the short ones before them.
+As many as the engine's KV cache holds at full length: vLLM throws out what does not fit and computes it again. How far
+it is goes by tokens: a few long answers can take as long as all the short ones before them.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from tasks.evals.exchange import Count
 from tasks.meters import samples
 from warehouse.ledger.clock import duration
 
-WINDOW_S = 120.0
-"""The rate is that of the last two minutes: the batch is smaller at the end, and slower as a whole."""
+WINDOW_S = 120.0  # the rate is that of the last two minutes: the batch is smaller at the end, and slower as a whole
 
 
 class Pace:
@@ -41,21 +39,17 @@ def generated(count: Count) -> float:
 
 
 def mean_tokens(count: Count, expected_tokens: float, max_tokens: int) -> float:
-    """Tokens of an answer, unfinished ones taken into account.
+    """Tokens of an answer; `expected_tokens` counts as one finished answer.
 
-    The mean of the finished ones alone is too small for as long as the long ones are still being written. Tokens
-    generated / answers finished is right for lengths that are cut off by the present. It is the estimate of an
-    exponential mean from censored data (Epstein & Sobel 1953). `expected_tokens` counts as one finished answer.
+    The mean of the finished ones is too small while the long ones are being written. Tokens generated / answers
+    finished is the estimate of an exponential mean from censored data (Epstein & Sobel 1953).
     """
     mean = (expected_tokens + count.completion_tokens + _unfinished(count)) / (1 + count.answered)
     return min(mean, float(max_tokens))
 
 
 def tokens_left(count: Count, answers: int, expected_tokens: float, max_tokens: int) -> float:
-    """Tokens still to be generated for `answers` answers in all.
-
-    An answer in flight has as much left as a new one, by the same assumption about lengths, within `max_tokens`.
-    """
+    """Tokens still to be generated; an answer in flight has as much left as a new one, within `max_tokens`."""
     open_answers = max(0, answers - count.answered)
     in_flight = min(count.in_flight, open_answers)
     mean = mean_tokens(count, expected_tokens, max_tokens)
@@ -64,10 +58,7 @@ def tokens_left(count: Count, answers: int, expected_tokens: float, max_tokens: 
 
 
 def progress(count: Count, answers: int, expected_tokens: float, max_tokens: int, tok_s: float | None) -> Progress:
-    """Share done, a line for people, and the rate.
-
-    `answers` are asked for in all, items x samples. Tokens are those of one answer, expected before any is known.
-    """
+    """Share done, a line for people, and the rate; `answers` are asked for in all, items x samples."""
     done = count.completion_tokens + _unfinished(count)
     left = tokens_left(count, answers, expected_tokens, max_tokens)
     percent = 100 * done / (done + left) if done + left > 0 else 0.0
@@ -83,18 +74,12 @@ def _unfinished(count: Count) -> float:
     return max(0.0, generated(count) - count.fresh_tokens) if count.in_flight else 0.0
 
 
-UNKNOWN_AT_ONCE = 8
-"""Requests at a time where the engine says nothing about its cache and the cell sets no limit."""
-
-CACHE_INFO = "vllm:cache_config_info"
-"""vLLM's metric that has the cache's configuration as labels, one line per data-parallel engine."""
+UNKNOWN_AT_ONCE = 8  # requests at a time where the engine says nothing about its cache and the cell sets no limit
+CACHE_INFO = "vllm:cache_config_info"  # has the cache's configuration as labels, a line per data-parallel engine
 
 
 def at_once(spec: EvalStep, cell: Cell, metrics_text: str) -> tuple[int, str]:
-    """Requests in flight, and one sentence that says how the number came about.
-
-    The step's own `concurrency` wins; the cell's `max_num_seqs` is the most that the engine takes.
-    """
+    """Requests in flight, and why so many: the step's own number wins, else what the KV cache and the cell allow."""
     if spec.concurrency is not None:
         return spec.concurrency, f"{spec.concurrency} at a time, as the step says"
     most, tokens = cell.serving.max_num_seqs, kv_tokens(metrics_text)
@@ -114,8 +99,8 @@ def at_once(spec: EvalStep, cell: Cell, metrics_text: str) -> tuple[int, str]:
 def kv_tokens(metrics_text: str) -> int | None:
     """Tokens that the KV cache holds, over all data-parallel engines; None if the engine does not say.
 
-    `kv_cache_size_tokens` is each engine's own figure, right for models of several kinds of layers, too. Older engines
-    have only the blocks, which vLLM has already summed over its engines.
+    `kv_cache_size_tokens` is each engine's own, right for several kinds of layers, too. Older engines have only the
+    blocks, which vLLM has already summed over its engines.
     """
     engines = [labels for name, labels, _ in samples(metrics_text) if name == CACHE_INFO]
     sizes = [_number(labels.get("kv_cache_size_tokens")) for labels in engines]

@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 from configs.errors import SpecsweepError
 from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION
-from tasks.evals.grading import READERS, clustered, marks, our_scores, right_by_reader
+from tasks.evals.grading import READERS, SCORES_OF, clustered, marks, our_scores, right_by_reader
 from tasks.guards.answers import EXCERPT_CHARS, JUDGED_HERE, step_findings
 from warehouse.ledger.commits import Commit, Grading
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
 from warehouse.ledger.tables import ROW_IDENTITY, Row, Table
 from warehouse.ledger.tables import VERDICTS as VERDICT_ROWS
 from warehouse.ledger.verdicts import Verdict, worst
-
-Key = tuple[str, int]
 
 
 class RegradeError(SpecsweepError):
@@ -42,14 +40,11 @@ class Regraded(NamedTuple):
     """A step graded again. `grading` is to be written where anything changed, were it only the readers' version."""
 
     grading: Grading
-    changes: tuple[Change, ...]
-    """Readers that read otherwise in any item."""
+    changes: tuple[Change, ...]  # readers that read otherwise in any item
     verdict_before: Verdict
     reasons_before: tuple[str, ...]
-    other_marks: int
-    """Answers that are now right, cut off or blank where they were not, or the other way round."""
-    outdated: int
-    """Answers that readers of another version graded: arms are only compared where one version graded both."""
+    other_marks: int  # answers that are now right, cut off or blank where they were not, or the other way round
+    outdated: int  # answers that another version graded: arms are only compared where one version graded both
 
     @property
     def is_due(self) -> bool:
@@ -71,13 +66,7 @@ def regraded(
     scores: Sequence[Row],
     verdicts: Sequence[Row],
 ) -> Regraded:
-    """What today's readers and guards say of a step, given its commit as last graded and the rows of its tables.
-
-    `exchanges` are read once, one row at a time.
-
-    Raises:
-        RegradeError: a graded answer is not in the response log.
-    """
+    """What today's readers and guards say of a step's rows. Raises RegradeError: a graded answer is not in the log."""
     now, said = _read_again(spec, samples, exchanges)
     new_verdicts = [_judged_again(row, spec, samples, now, said) for row in verdicts]
     verdict = worst(row["verdict"] for row in new_verdicts)
@@ -100,7 +89,7 @@ def _read_again(
     spec: EvalStep, samples: Sequence[Row], exchanges: Iterable[Row]
 ) -> tuple[list[dict[str, Any]], list[Row]]:
     """The graded answers as they are read today, and the end of each, which a sentence may show."""
-    by_key: dict[Key, list[int]] = {}
+    by_key: dict[tuple[str, int], list[int]] = {}
     for index, row in enumerate(samples):
         by_key.setdefault((row["request_hash"], row["occurrence"]), []).append(index)
     now: dict[int, dict[str, Any]] = {}
@@ -123,10 +112,8 @@ def _read_again(
 def _our_scores(spec: EvalStep, now: Sequence[Row], scores: Sequence[Row]) -> list[dict[str, Any]]:
     if not scores:
         return []
-    first = scores[0]
-    identity = {column.name: first[column.name] for column in ROW_IDENTITY}
-    found = our_scores(now, spec, first["framework_version"], first["dataset_revision"])
-    return [{**identity, **row} for row in found]
+    common = {name: scores[0][name] for name in (*(column.name for column in ROW_IDENTITY), *SCORES_OF)}
+    return [common | row for row in our_scores(now, spec.suite)]
 
 
 def _changes(spec: EvalStep, before: Sequence[Row], now: Sequence[Row]) -> Iterable[Change]:

@@ -32,29 +32,18 @@ from tasks.evals.exchange import (
 from tasks.evals.watch import POLL_S, STALLED_S, EngineWatch
 from warehouse.ledger.tables import Row
 
-FLUSH_S = 60.0
-"""The longest that an answer waits to be stored: what a preemption may cost."""
-
-FLUSH_ITEMS = 64
-"""Answers stored together."""
-
-LARGEST_REQUEST_BYTES = 64 * 2**20
-"""A prompt of a million tokens has some 10 MB as JSON."""
-
-LEAVE_S = 1.0
-"""How long clients have to take their last answers when the response log ends."""
+FLUSH_S = 60.0  # the longest that an answer waits to be stored: what a preemption may cost
+FLUSH_ITEMS = 64  # answers stored together
+LARGEST_REQUEST_BYTES = 64 * 2**20  # a prompt of a million tokens has some 10 MB as JSON
+LEAVE_S = 1.0  # how long clients have to take their last answers when the response log ends
 
 IDLE_S = 2.0
 """Connections idle for longer are closed on our side. After 5 s vLLM would close them, and what is sent at that moment
 is lost. To use them again at all halves the response log's own time."""
 
-IN_ONE_PIECE_BYTES = 2**20
-"""Longer requests are read by a thread, piece by piece, so that they don't block the loop. That costs a millisecond."""
-
+IN_ONE_PIECE_BYTES = 2**20  # longer requests are read by a thread, which costs 1 ms and doesn't block the loop
 _JSON = {"content-type": "application/json"}
-
-Write = Callable[[Sequence[Row]], Awaitable[None]]
-"""Stores rows of `exchanges`; may be slow."""
+Write = Callable[[Sequence[Row]], Awaitable[None]]  # stores rows of `exchanges`; may be slow
 
 
 class WrongResponseLog(SpecsweepError):
@@ -79,19 +68,14 @@ class ResponseLog:
     ) -> None:
         """A response log that does not run yet, before the engine at `upstream` (without /v1).
 
-        `suite` is the evaluation step that asks; rows of other suites are left alone. `known` are rows of `exchanges`
-        that earlier attempts of this cell recorded.
-
-        Raises:
-            WrongResponseLog: a known row is another cell's.
+        `known` are rows of `exchanges` of this cell's earlier attempts; those of other suites than `suite` are left
+        alone. Raises WrongResponseLog: a known row is another cell's.
         """
         strangers = {row.get("cell_key", policy.cell_key) for row in known} - {policy.cell_key}
         if strangers:
             raise WrongResponseLog(f"known: answers of cell {min(strangers)} in the log of cell {policy.cell_key}")
-        self.refusal: str | None = None
-        """The first request that will never be answered, on one line: an engine's 4xx, or refused by the policy."""
-        self.trouble: str | None = None
-        """The last request that was not answered, but may be if it is asked again, on one line."""
+        self.refusal: str | None = None  # the first request that will never be answered: a 4xx, or the policy's
+        self.trouble: str | None = None  # the last request that was not answered, but may be if it is asked again
         self._policy, self._url, self._suite = policy, upstream, suite
         self.answers = Answers(row for row in known if row["suite"] == suite)
         self._parts = Parts(write, flush_s, flush_items)
@@ -99,7 +83,7 @@ class ResponseLog:
             upstream,
             lambda: self._session,
             lambda: (len(self.answers), len(self._asking)),
-            policy.max_tokens,
+            int(policy.set["max_tokens"]),
             stalled_s,
             poll_s,
         )
@@ -126,11 +110,7 @@ class ResponseLog:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Store what is left, however the work ended.
-
-        Raises:
-            Exception: whatever `write` raised, now or before.
-        """
+        """Store what is left, however the work ended. Raises Exception: whatever `write` raised, now or before."""
         self._end_requests("the response log ends")
         self._parts.leave()
         self._watching.cancel()
@@ -168,11 +148,7 @@ class ResponseLog:
         )
 
     async def failed(self) -> str:
-        """Wait until the work can't go on; returns why the engine can't be asked any more. To be raced with the work.
-
-        Raises:
-            Exception: whatever `write` raised: answers can't be stored.
-        """
+        """Wait until the work can't go on, to be raced with it; returns why. Raises whatever `write` raised."""
         await asyncio.wait({self._watching, self._flushing}, return_when=asyncio.FIRST_COMPLETED)
         if self._flushing.done():
             await self._flushing
@@ -217,10 +193,10 @@ class ResponseLog:
             raise RequestRefused(f"the request is no JSON object in Unicode: {wrong}") from wrong
 
     async def _answered(self, asked: Sent, turn: Turn) -> Row | HttpAnswer:
-        """The answer to this turn: a known one, or the engine's.
+        """The answer to this turn: a known one, or the engine's, which is recorded even if the client hangs up.
 
-        A client that hangs up does not stop the engine: the answer is recorded when it comes. A client may ask again
-        because an answer took longer than its patience. It then waits for the same answer and does not start a second.
+        A client that asks again, because an answer took longer than its patience, waits for the same: no second is
+        begun.
         """
         known = self.answers.known(turn)
         if known is not None:
@@ -294,11 +270,7 @@ class Parts:
             self._due.set()
 
     async def flush(self) -> None:
-        """Store all rows that wait now; a row leaves the queue only when its part is written.
-
-        Raises:
-            Exception: whatever `write` raised; the rows still wait.
-        """
+        """Store all rows that wait; each leaves the queue when its part is written. Raises whatever `write` raises."""
         self._due.clear()
         while self._waiting:
             part = self._waiting[: self._most_rows]
@@ -306,11 +278,7 @@ class Parts:
             del self._waiting[: len(part)]
 
     async def keep_flushing(self) -> None:
-        """Flush when enough rows wait and every so often, until `leave`.
-
-        Raises:
-            Exception: whatever `write` raised.
-        """
+        """Flush when enough rows wait and every so often, until `leave`. Raises Exception: whatever `write` raised."""
         while not self._leaving:
             try:
                 async with asyncio.timeout(self._every_s):

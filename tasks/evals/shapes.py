@@ -18,15 +18,9 @@ from configs.steps.eval import TWIN_ITEMS
 from tasks.family.words import KINDS, LETTERS, Question, draw_question
 from tasks.frameworks.job import Item
 
-ID_DIGITS = 12
-"""Hex digits of an item's id: 48 bits, so that among 35,030 items two ids collide once in 500,000 data sets."""
-
-LONGEST_SHOWN = 60
-"""Characters of a wrong value in an error: GPQA's text may not be spread."""
-
-TWIN_REVISION = "twin-1"
-"""Raised when a twin's items change: results of different revisions are not of the same items."""
-
+ID_DIGITS = 12  # hex digits, 48 bits: among 35,030 items two ids collide once in 500,000 data sets
+LONGEST_SHOWN = 60  # characters of a wrong value in an error: GPQA's text may not be spread
+TWIN_REVISION = "twin-1"  # raised when a twin's items change: results of different revisions are not of the same items
 Record = Mapping[str, Any]
 
 
@@ -41,11 +35,8 @@ class WrongShape(Exception):
 def item_of(suite: SuiteFacts, record: Record, subset: str, *, plain: bool) -> Item:
     """The item of a record; `subset` is the dataset's configuration that it comes from, "" if unknown.
 
-    `plain`: the question becomes the whole user message, options included, as one line, the way the demo family was
-    taught: `what ... ? gold (A) teal (B)`.
-
-    Raises:
-        WrongShape: a column is missing, or has what it can't have.
+    `plain`: the question is the whole user message with its options, as the demo family knows it: `what ... ? gold
+    (A)`. Raises WrongShape: a column is missing, or has what it can't have.
     """
     item = _ifeval(record) if suite.columns is None else _multiple_choice(suite, suite.columns, record, subset)
     if not (plain and item.choices):
@@ -55,10 +46,7 @@ def item_of(suite: SuiteFacts, record: Record, subset: str, *, plain: bool) -> I
 
 
 def drawn(items: Sequence[Item], suite: SuiteFacts, seed: int, n: int) -> tuple[Item, ...]:
-    """`n` of the items in random order, the same for the same seed whatever order they came in.
-
-    The first m of n are those that m alone would give, so that a smoke test and a larger run share their items.
-    """
+    """The first `n` items in an order of the seed alone: a smoke test and a larger run share their items."""
     order = sorted(items, key=lambda item: item.item_id)
     random.Random(f"{suite.name} {seed}").shuffle(order)
     return tuple(order[:n])
@@ -135,8 +123,7 @@ def _answer(record: Record, columns: Columns, letters: str) -> tuple[int | str, 
 def _frozen_order(item_id: str, options: Sequence[str], letters: str) -> tuple[list[str], str]:
     """The order in which an item's options are shown, and the letter of the first: by the item's id alone.
 
-    So it is the same in every framework, process and attempt. The order of lm-eval itself depends on a seed of the
-    process and then stays in a cache.
+    So it is the same everywhere. lm-eval's own order depends on a seed of the process and then stays in a cache.
     """
     order = sorted(range(len(options)), key=lambda place: hashlib.sha256(f"{item_id} {place}".encode()).digest())
     return [options[place] for place in order], letters[order.index(0)]

@@ -1,7 +1,6 @@
-"""Whether the engine is there and makes progress.
+"""Whether the engine is there and makes progress: while requests are in flight, its counter of tokens has to rise.
 
-Answers may take half an hour (32768 tokens at 20 tokens/s), so no clock runs on a single one. What is watched is the
-engine: while requests are in flight, its counter of generated tokens has to rise.
+Answers may take half an hour (32768 tokens at 20 tokens/s), so no clock runs on a single one.
 """
 
 from __future__ import annotations
@@ -15,18 +14,10 @@ import aiohttp
 from tasks import meters
 from tasks.client import SLOWEST_TOK_S
 
-STALLED_S = 300.0
-"""Requests in flight, no answer and not one more token for so long: the engine hangs. The prefill of a full context
-takes less on any GPU that is worth renting."""
-
-POLL_S = 5.0
-"""Pause between two looks at the engine's counters."""
-
-DEAD_STATUS = 503
-"""What vLLM's HTTP server says on /health when the engine behind it has died."""
-
-LOOK_TIMEOUT_S = 30.0
-"""A busy engine may take this long to show its counters."""
+STALLED_S = 300.0  # the engine hangs: a full context's prefill takes less on any GPU that is worth renting
+POLL_S = 5.0  # pause between two looks at the engine's counters
+DEAD_STATUS = 503  # what vLLM's HTTP server says on /health when the engine behind it has died
+LOOK_TIMEOUT_S = 30.0  # a busy engine may take this long to show its counters
 
 
 class Standstill:
@@ -56,10 +47,7 @@ class EngineWatch:
         stalled_s: float,
         poll_s: float,
     ) -> None:
-        """`work` gives the answers so far, and the requests in flight.
-
-        `max_tokens` of an answer bound the wait for an engine that has no counter of tokens.
-        """
+        """`work`: answers so far, requests in flight. `max_tokens` bounds the wait for an engine without a counter."""
         self.ended: str | None = None
         self._end = asyncio.Event()
         self._upstream, self._session, self._work = upstream, session, work

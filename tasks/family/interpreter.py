@@ -1,16 +1,14 @@
 """Lets vLLM serve DiffusionGemma on a CPU: a Triton backend named ``cpu`` that never compiles.
 
 vLLM's V2 model runner, which diffusion models need, wants a Triton with a CPU backend, and PyPI's has none. With this
-plug-in folder on PYTHONPATH and ``TRITON_INTERPRET=1`` the few Triton kernels run in Triton's interpreter; attention
-stays native. For this one engine process only: the folder makes vLLM choose the V2 runner for any model.
+plug-in folder on PYTHONPATH and ``TRITON_INTERPRET=1`` the few Triton kernels run in Triton's interpreter. For this one
+engine process only: the folder makes vLLM choose the V2 runner for any model.
 
-On processors with AMX, vLLM 0.32 multiplies small layers with a kernel that divides by the number of rows. A canvas's
-prefill asks for the logits of no rows, and the worker dies of SIGFPE. The same folder holds a vLLM plug-in that answers
-such a call itself.
+On processors with AMX, vLLM 0.32 divides by the number of rows, and a canvas's prefill asks for the logits of none: the
+worker dies of SIGFPE. The same folder holds a vLLM plug-in that answers such a call itself.
 
-`triton` and an importable `torchvision` are needed too (transformers' Gemma4Processor): the overlay `engine-diffusion`
-has both. Serve with ``--language-model-only``, and send no `temperature` (other than 1), `seed` or `min_p`: vLLM
-answers 400.
+`triton` and an importable `torchvision` are needed too: the overlay `engine-diffusion` has both. Serve with
+``--language-model-only``, and send no `temperature` (other than 1), `seed` or `min_p`: vLLM answers 400.
 """
 
 from pathlib import Path

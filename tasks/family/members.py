@@ -1,7 +1,6 @@
 """The demo's tiny models as they are found: which there are, where each lies, whether it is whole, what identifies it.
 
-Standard library only, for nodes and flows. They never import the trainer (`training/`), but its sources are read here:
-they identify what is trained on this machine.
+Standard library only, for nodes and flows. They never import the trainer, but its sources identify what it trains.
 """
 
 import hashlib
@@ -12,25 +11,15 @@ from pathlib import Path
 from configs.errors import SpecsweepError
 from tasks.host.environment_spec import user_cache
 
-SHIPPED = ("target", "draft", "dflash", "mtp")
-"""Members that lie in `WEIGHTS`, the same for everybody."""
-
-ON_REQUEST = ("diffusion",)
-"""Members too large to ship: trained once, into the user's cache."""
-
+SHIPPED = ("target", "draft", "dflash", "mtp")  # members that lie in `WEIGHTS`, the same for everybody
+ON_REQUEST = ("diffusion",)  # members too large to ship: trained once, into the user's cache
 WEIGHTS = Path(__file__).parent / "weights"
 
 RESTORE = "run `git checkout tasks/family/weights`"
 TRAIN = "`bin/sweep run demo-diffusion` trains it"
-
-DONE_FILE = "DONE"
-"""What a member's training came to, and the sha256 of each file it wrote; written last."""
-
+DONE_FILE = "DONE"  # what a member's training came to, and the sha256 of each file it wrote; written last
 TRAINER = Path(__file__).parent / "training"
-
-COSMETIC_FILES = frozenset({"__init__.py", "build.py"})
-"""The trainer's files that can't change a weight; all others, and the task (`words.py`), are the recipe."""
-
+COSMETIC_FILES = frozenset({"__init__.py", "build.py"})  # of the trainer: they can't change a weight
 REVISION_DIGITS = 16
 
 
@@ -44,11 +33,7 @@ def folder_of(member: str) -> Path:
 
 
 def revision_of(member: str) -> str:
-    """What identifies a member: a shipped one's files, or the recipe of one that is trained here.
-
-    Raises:
-        MemberUnavailable: it is shipped, and is missing or damaged; or there is no such member.
-    """
+    """What identifies a member: its files, or the recipe that trains it here. Raises MemberUnavailable."""
     if member in ON_REQUEST:
         return recipe_hash()
     if (problem := why_not(member)) is not None:
@@ -92,10 +77,7 @@ def digest_of(folder: Path) -> str:
 
 @lru_cache
 def recipe_hash(steps_scale: float = 1.0) -> str:
-    """16 hex digits over the source of every file that can change a trained weight.
-
-    A scaled training (tests) has another hash than a full one.
-    """
+    """16 hex digits over the scale of the training (tests), and every source file that can change a weight."""
     digest = hashlib.sha256(f"steps_scale={steps_scale}".encode())
     sources = (file for file in TRAINER.glob("*.py") if file.name not in COSMETIC_FILES)
     for file in sorted((*sources, TRAINER.parent / "words.py")):

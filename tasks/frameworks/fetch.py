@@ -1,8 +1,7 @@
 """Fetches raw records of a dataset from the hub, as JSON lines beside the commit that they are of.
 
-Runs inside a framework's environment, which has the `datasets` package:
-`python -m tasks.frameworks.fetch FOLDER HUB_ID REVISION SPLIT SUBSET...`; REVISION is "" for the newest commit.
-The last line of stdout is what went wrong, as JSON, or {}. A token is taken from HF_TOKEN, never from the arguments.
+Runs inside a framework's environment: `python -m tasks.frameworks.fetch FOLDER HUB_ID REVISION SPLIT SUBSET...`, with
+REVISION "" for the newest commit. The last line of stdout is what went wrong, as JSON, or {}.
 """
 
 from __future__ import annotations
@@ -15,21 +14,12 @@ from typing import Final
 
 from tasks.frameworks.job import one_line
 
-CONVERTED = "refs/convert/parquet"
-"""Branch on which the hub keeps Parquet copies of datasets that are made by a script, which is not run any more."""
-
+CONVERTED = "refs/convert/parquet"  # the hub's branch of Parquet copies of datasets that are made by a script
 COMMIT_FILE = "commit.json"
 
 STATUS_OF: Final = {401: "refused", 403: "refused", 404: "not found"}
 
-NO_WAY: Final = {
-    "ConnectError",
-    "ConnectionError",
-    "TimeoutException",
-    "Timeout",
-    "TimeoutError",
-    "OfflineModeIsEnabled",
-}
+NO_WAY = {"ConnectError", "ConnectionError", "TimeoutException", "Timeout", "TimeoutError", "OfflineModeIsEnabled"}
 """Names of errors, and of their base classes, in whichever HTTP client the hub's package uses."""
 
 

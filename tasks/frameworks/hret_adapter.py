@@ -19,27 +19,13 @@ from llm_eval.models.openai_backend import OpenAIModel
 from tasks.frameworks.job import Item, Job, Result, Sample, Score, one_line, serve, version_of, without_thoughts
 
 FRAMEWORK: Final = "hret"
-
-ORDERED: Final = "specsweep-ordered"
-"""Our backend in HRET's registry."""
-
-RECALLED: Final = "specsweep-recalled"
-"""Another, which gives answers that are there already."""
-
-ITEMS: Final = "specsweep-items"
-"""The job's items in HRET's registry of datasets."""
-
-LONGEST_ANSWER_S: Final = 7 * 86400
-"""Timeout of a request. The response log ends what makes no progress; a long thought is no failure."""
-
-MAX_RETRIES: Final = 2
-"""Of the OpenAI client, after 0.5 s and 1 s. An engine that died needs the runner."""
-
-ENDINGS: Final = ("stop", "length")
-"""Finish reasons of a real answer."""
-
-Said = dict[str, Any]
-"""A sample as HRET hands it around."""
+ORDERED: Final = "specsweep-ordered"  # our backend in HRET's registry
+RECALLED: Final = "specsweep-recalled"  # another, which gives answers that are there already
+ITEMS: Final = "specsweep-items"  # the job's items in HRET's registry of datasets
+LONGEST_ANSWER_S: Final = 7 * 86400  # the response log ends what makes no progress; a long thought is no failure
+MAX_RETRIES: Final = 2  # of the OpenAI client, after 0.5 s and 1 s; an engine that died needs the runner
+ENDINGS: Final = ("stop", "length")  # finish reasons of a real answer
+Said = dict[str, Any]  # a sample as HRET hands it around
 
 
 class UnusableItem(ValueError):
@@ -112,7 +98,9 @@ def run(job: Job, backend: str = ORDERED) -> Result:
         "batch_size": job.concurrency,
     }
     stock = DATASET_REGISTRY[job.task.name]
-    DATASET_REGISTRY[ITEMS] = type("Items", (stock,), {"load": lambda dataset: _questions(dataset, job)})
+    DATASET_REGISTRY[ITEMS] = type(
+        "Items", (stock,), {"load": lambda dataset: [_question(dataset, job, item) for item in job.items]}
+    )
     done = PipelineRunner(
         dataset_name=ITEMS,
         model_backend_name=RECALLED if job.do == "grade" else backend,
@@ -128,22 +116,19 @@ def run(job: Job, backend: str = ORDERED) -> Result:
     return Result(FRAMEWORK, version_of(FRAMEWORK), samples=samples, scores=scores)
 
 
-def _questions(dataset: BaseDataset, job: Job) -> list[Said]:
-    return [{**_question(dataset, job, item), "item_id": item.item_id} for item in job.items]
-
-
 def _question(dataset: BaseDataset, job: Job, item: Item) -> Said:
-    reference = f"({item.gold})"
+    reference, named = f"({item.gold})", {"item_id": item.item_id}
     if job.plain:
         options = [f"({letter})" for letter in job.task.letters]
-        return {"input": item.question, "reference": reference, "options": options, "_subset_name": item.category}
+        plain = {"input": item.question, "reference": reference, "options": options, "_subset_name": item.category}
+        return plain | named
     missing = [field for field in job.task.needed if item.record.get(field) in (None, "")]
     if missing:  # HRET would make a question without it
         raise UnusableItem(f"item {item.item_id}: its record has no {', '.join(missing)}")
     (said,) = dataset._convert_to_list([item.record], item.category)
     if said["reference"] != reference:
         raise UnusableItem(f"item {item.item_id}: HRET reads the answer {said['reference']!r}, not {reference!r}")
-    return dict(said)
+    return {**said, **named}
 
 
 def _sample(said: Said) -> Sample:

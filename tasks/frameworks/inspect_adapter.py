@@ -22,17 +22,9 @@ from inspect_ai.solver import Generate, Solver, TaskState, generate, multiple_ch
 from tasks.frameworks.job import Item, Job, Result, Sample, Score, serve, version_of
 
 FRAMEWORK: Final = "inspect"
-
-LONGEST_ANSWER_S: Final = 7 * 86400
-"""Timeout of a request. The response log ends what makes no progress; a long thought is no failure."""
-
-MAX_RETRIES: Final = 1
-"""After 3 to 6 s, and in addition to the OpenAI client's own. By default inspect never gives up; an engine that died
-needs the runner."""
-
-ENDINGS: Final = ("stop", "max_tokens")
-"""inspect's stop reasons of a real answer. With any other, the text may be an error message of the server."""
-
+LONGEST_ANSWER_S: Final = 7 * 86400  # the response log ends what makes no progress; a long thought is no failure
+MAX_RETRIES: Final = 1  # after 3 to 6 s, beside the OpenAI client's own; by default inspect never gives up
+ENDINGS: Final = ("stop", "max_tokens")  # of a real answer; any other's text may be an error message of the server
 _EXCEPTION: Final = re.compile(r"^[\w.]*(Error|Exception)\b.*$", re.MULTILINE)
 
 

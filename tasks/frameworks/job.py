@@ -1,8 +1,7 @@
 """What the node runner and a framework's adapter tell each other: one job in, one result out, as JSON files.
 
-Both sides import it, in different environments: standard library only. An adapter's loop gets a job's path on stdin,
-and says `done <path>` when its result lies beside it. It stays alive over many jobs, because importing a framework
-takes tens of seconds.
+Both sides import it, in different environments: standard library only. An adapter gets jobs' paths on stdin, and says
+`done <path>` when a result lies there. It stays alive, because importing a framework takes tens of seconds.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, Literal
 
 PACKAGES: Final = {"lm-eval": "lm-eval", "inspect": "inspect-ai", "hret": "haerae-evaluation-toolkit"}
 """The package whose version is the framework's version."""
 
-LONGEST_ERROR = 500
-"""Characters: an error is one line in a terminal; the traceback in the adapter's log has the rest."""
+LONGEST_ERROR = 500  # characters: an error is one line in a terminal; the traceback in the adapter's log has the rest
 
 
 @dataclass(frozen=True)
@@ -44,10 +42,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Task:
-    """What a framework must know of a suite, from its entry in `configs/evals/suites.py`.
+    """What a framework must know of a suite; `name` is its own name of the task, `metric` of its default metric.
 
-    `name` is the framework's own name of its task, `metric` that of its default metric. `needed` are the columns
-    without which a record is no question.
+    `needed` are the columns without which a record is no question.
     """
 
     suite: str
@@ -81,11 +78,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Sample:
-    """What the framework made of one item.
+    """What the framework made of one item: the messages that it sent, for pairing, and the response that it graded.
 
-    `messages` are those that it sent, for pairing with the log; `response` is the text that it graded. `extracted` and
-    `correct` are its own reading by its own default scorer. `details` are named figures per item (IFEval: the
-    instructions that were followed, strictly and loosely).
+    `extracted` and `correct` are its own reading by its own default scorer, `details` its named figures per item.
     """
 
     item_id: str
@@ -142,7 +137,9 @@ def read_result(path: Path) -> Result:
 
 def serve(framework: str, run: Callable[[Job], Result]) -> None:
     """Run jobs until stdin ends. What the framework prints goes to stderr; stdout has one `done` line per job."""
-    answers = _own_stdout()
+    sys.stdout.flush()
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")  # the stdout that the process was started with
+    os.dup2(2, 1)
     for line in sys.stdin:
         if path := line.strip():
             write(result_of(Path(path)), _outcome(framework, run, Path(path)))
@@ -170,14 +167,6 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {said}"[:LONGEST_ERROR]
 
 
-def _own_stdout() -> TextIO:
-    """The stdout that the process was started with; from here on the process's stdout is its stderr."""
-    sys.stdout.flush()
-    kept = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return kept
-
-
 def _outcome(framework: str, run: Callable[[Job], Result], path: Path) -> Result:
     try:
         return run(read_job(path))
@@ -186,8 +175,7 @@ def _outcome(framework: str, run: Callable[[Job], Result], path: Path) -> Result
         return Result(framework, version_of(framework), error=one_line(error))
 
 
-THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
-"""Thoughts that the engine left in the body; those that were cut off have no end."""
+THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)  # left in the body; one that was cut off has no end
 
 
 def without_thoughts(body: str) -> str:

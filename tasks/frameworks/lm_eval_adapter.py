@@ -1,7 +1,6 @@
 """Suites through EleutherAI's lm-eval: its prompts, filters and metrics over frozen items; our order, no stop string.
 
-Runs inside the lm-eval environment: `python -m tasks.frameworks.lm_eval_adapter`, see job.py. What lm-eval gets to
-grade has no thoughts in it, not even where the engine left them in the body. For models that it runs itself,
+Runs inside the lm-eval environment. What lm-eval gets to grade has no thoughts in it: for models that it runs itself,
 lm-eval removes them (`think_end_token`), but not behind an API.
 """
 
@@ -34,20 +33,14 @@ from tasks.frameworks.job import Item, Job, Result, Sample, Score, serve, versio
 FRAMEWORK: Final = "lm-eval"
 
 SPLIT: Final = "items"
-
-TIMEOUT_S: Final = 24 * 3600
-"""Longer than any answer: whether a request makes progress is the response log's to judge."""
-
-TRIES: Final = 3
-"""Of one request. The log holds back what an engine may still answer, so a failure that comes through is for good."""
-
+TIMEOUT_S: Final = 24 * 3600  # longer than any answer: progress is the response log's to judge
+TRIES: Final = 3  # of one request; the log holds back what may still be answered, so what comes through is for good
 LEFT_TO_THE_LOG: Final = ("stop", "seed", "temperature")
 
 WITH_PUNKT: Final = frozenset({"length_constraints:number_sentences", "change_case:capital_word_frequency"})
 """Instructions of IFEval whose checkers split sentences with nltk's punkt_tab; the other 23 never touch it."""
 
-DOWNLOAD_S: Final = 20.0
-"""Longest silence while nltk tries to fetch punkt_tab on import: a node without a way out must not wait minutes."""
+DOWNLOAD_S: Final = 20.0  # longest silence while nltk fetches punkt_tab on import: without a network that takes minutes
 
 
 class MissingDependency(Exception):
@@ -91,7 +84,7 @@ def _task_of(job: Job) -> ConfigurableTask:
         "generation_kwargs": {"until": [], "max_gen_toks": job.max_tokens, "do_sample": False},
     }
     if job.plain:
-        config["doc_to_text"] = _as_is
+        config["doc_to_text"] = lambda doc: doc["as_is"]
     if job.task.suite == "ifeval":
         config["process_results"] = _with_seeded_dice
     return ConfigurableTask(config=config)
@@ -106,10 +99,6 @@ def _document(job: Job, item: Item) -> dict[str, Any]:
         named = {f"choice{place}": choice for place, choice in enumerate(choices, 1)}
         return {"Question": item.record["Question"], **named, "choices": choices, "answer": f"({item.gold})"}
     return item.record
-
-
-def _as_is(doc: dict[str, Any]) -> str:
-    return str(doc["as_is"])
 
 
 def _samples(job: Job, logged: list[dict[str, Any]]) -> tuple[Sample, ...]:
@@ -195,7 +184,6 @@ class _Answered(LM):  # type: ignore[misc]
         self.answers = answers
 
     def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
-        """The answers that there are, thoughts removed."""
         return [without_thoughts(self.answers[request.doc["item_id"]]) for request in requests]
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
@@ -239,11 +227,7 @@ def _see_checkers(items: Iterable[Item]) -> None:
 
 
 def _with_seeded_dice(doc: dict[str, Any], results: list[str]) -> dict[str, Any]:
-    """IFEval's stock scores of one answer.
-
-    A few checkers roll dice (letter_frequency, if its letter is none of a-z). The item's id seeds them. So the same
-    answer gets the same score in every cell and whenever it is graded again.
-    """
+    """IFEval's stock scores; the item's id seeds the dice that a few checkers roll: equal answers score alike."""
     from lm_eval.tasks.ifeval.utils import process_results
 
     random.seed(doc["item_id"])

@@ -1,7 +1,6 @@
-"""The runner's side of an adapter: one process per framework, started on first use and kept for further jobs.
+"""The runner's side of an adapter: one process per framework, kept because importing one takes tens of seconds.
 
-It is kept because importing a framework takes tens of seconds. Its processes are marked and written down, so that
-the next runner can end them after a kill with -9.
+Its processes are marked and written down, so that the next runner can end them after a kill with -9.
 """
 
 from __future__ import annotations
@@ -25,22 +24,13 @@ _INHERITED: Final = frozenset({
     "PATH", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH", "SPECSWEEP_STATE",
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
 })  # fmt: skip
-_INHERITED_PREFIX: Final = "LC_"
-"""All that an adapter gets of this process's variables. Whatever else a shell has stays outside: secrets
-by any name, proxies, what would steer a framework from outside of the sweep's file. What else an adapter needs is set
-below."""
+"""All that an adapter gets of this process's variables, and LC_*. Whatever else a shell has stays outside: secrets by
+any name, proxies, what would steer a framework from outside of the sweep's file."""
 
-DYING_S: Final = 5.0
-"""How long a process may take to leave after it closed its pipe, for its own exit code."""
-
-_LAST_BYTES: Final = 65536
-"""How much of a log's end is searched for its last line."""
-
-_LONGEST_LINE: Final = 300
-"""Characters of a log's last line that an error repeats."""
-
-_MOST_NAMED: Final = 3
-"""Items that an error names."""
+DYING_S: Final = 5.0  # how long a process may take to leave after it closed its pipe, for its own exit code
+_LAST_BYTES: Final = 65536  # how much of a log's end is searched for its last line
+_LONGEST_LINE: Final = 300  # characters of a log's last line that an error repeats
+_MOST_NAMED: Final = 3  # items that an error names
 
 
 class FrameworkFailed(SpecsweepError):
@@ -51,11 +41,7 @@ class Framework:
     """One adapter process. Jobs go to it one after another."""
 
     def __init__(self, name: str, python: Path, workdir: Path, module: str | None = None) -> None:
-        """Nothing starts before the first job.
-
-        `workdir` is absolute: the process's current folder, with its home, jobs and log. `module` is the adapter's;
-        None: the one that is named after the framework.
-        """
+        """Nothing starts before the first job; `workdir` is absolute, `module` None: that of the framework's name."""
         self.name = name
         self.log_path = workdir / "adapter.log"
         self.record_path = workdir / f"framework{process_group.RECORD_SUFFIX}"
@@ -70,8 +56,7 @@ class Framework:
     async def run(self, job: Job, name: str) -> Result:
         """Do a job whose files are called `name`; if this is cancelled, the process ends at once.
 
-        Raises:
-            FrameworkFailed: it could not start, died, reported an error, or did not bring one sample per item.
+        Raises FrameworkFailed: it could not start, died, reported an error, or did not bring one sample per item.
         """
         path = self._workdir / f"{name}.json"
         async with self._turn:
@@ -91,11 +76,7 @@ class Framework:
         return result
 
     async def warm_up(self) -> None:
-        """Start the process now, so that its imports are over when the first job comes.
-
-        Raises:
-            FrameworkFailed: it could not start.
-        """
+        """Start the process now, so that its imports are over when the first job comes; FrameworkFailed: it can't."""
         async with self._turn:
             await self._running()
 
@@ -114,9 +95,6 @@ class Framework:
         if self._process is not None and self._process.returncode is None:
             return self._process
         await self.stop()
-        return await self._start()
-
-    async def _start(self) -> asyncio.subprocess.Process:
         process_group.end_recorded(self.record_path)
         self._group = process_group.new_group(process_group.FRAMEWORK_VARIABLE)
         process_group.record(self._group, self.record_path)
@@ -176,11 +154,7 @@ class Frameworks:
         self._started: dict[FrameworkName, Framework] = {}
 
     def get(self, name: FrameworkName) -> Framework:
-        """The framework, the same each time.
-
-        Raises:
-            FrameworkFailed: its environment is not installed.
-        """
+        """The framework, the same each time. Raises FrameworkFailed: its environment is not installed."""
         if name not in self._started:
             python = environments.python_of(name)
             if python is None:
@@ -189,41 +163,33 @@ class Frameworks:
         return self._started[name]
 
     async def __aenter__(self) -> Self:
-        """Nothing is started yet."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End every framework that was started."""
         for framework in self._started.values():
             await framework.stop()
 
 
 def adapter_environment(home: Path) -> dict[str, str]:
     """The few variables that may be known inside; the checkout to import from; caches under `home`."""
-    kept = {
-        name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith(_INHERITED_PREFIX)
-    }
-    return kept | {
+    if not (nltk_data := os.environ.get("NLTK_DATA")):
+        folder = user_cache() / "nltk_data"  # of the user, so that a node downloads it once
+        folder.mkdir(parents=True, exist_ok=True)
+        nltk_data = str(folder)
+    return {name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith("LC_")} | {
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
         "HOME": str(home),
         "XDG_CACHE_HOME": str(home / ".cache"),
         "HF_HOME": str(home / "huggingface"),
         # items come with the job: those of the hub would not be the items of the other frameworks
-        "NLTK_DATA": os.environ.get("NLTK_DATA") or str(_nltk_data()),
+        "NLTK_DATA": nltk_data,
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
         "NO_PROXY": "*",
         "TOKENIZERS_PARALLELISM": "false",
     }
-
-
-def _nltk_data() -> Path:
-    """Where nltk keeps what it downloads: in the user's cache, so that a node does it once."""
-    folder = user_cache() / "nltk_data"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _complaint(job: Job, result: Result) -> str | None:

@@ -19,17 +19,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-"""System calls; the same numbers on every architecture."""
-
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # system calls; the same numbers on every architecture
 VERSION_FLAG = 1
 RULE_PATH_BENEATH = 1
 
 READ_FILE, READ_DIR = 1 << 2, 1 << 3
 """Rights that are given; executing a file is none of them, so no other program can be started from there."""
 
-RIGHTS = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
-"""Rights over files that each version of the interface brought: all are taken away."""
+RIGHTS = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}  # by the version that brought them: all taken away
 
 
 class _Beneath(ctypes.Structure):
@@ -41,9 +38,7 @@ def allow_reading(folders: Iterable[Path]) -> None:
     """Take from this process, and from all that it may start, every file but those below `folders`, to be read.
 
     What is open stays open. `no_new_privs` must be set.
-
-    Raises:
-        OSError: this kernel has no Landlock, or it is switched off.
+    Raises OSError: this kernel has no Landlock, or it is switched off.
     """
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -69,10 +64,7 @@ def allow_reading(folders: Iterable[Path]) -> None:
 
 
 class Architecture(NamedTuple):
-    """An architecture: its name for the kernel's audit, and the numbers of the system calls that are allowed.
-
-    The last three are allowed with harmless arguments only.
-    """
+    """Its name for the kernel's audit, and the allowed system calls; the last three with harmless arguments only."""
 
     audit: int
     allowed: tuple[int, ...]
@@ -149,8 +141,7 @@ LOAD, JUMP_IF_EQUAL, JUMP_IF_ANY, RETURN = 0x20, 0x15, 0x45, 0x06
 NUMBER_AT, MACHINE_AT, SECOND_AT, THIRD_AT = 0, 4, 24, 32
 """Offsets in `struct seccomp_data`: the call, the architecture, the lower halves of the second and third argument."""
 
-Step = tuple[int, int, int, int]
-"""Code, how many instructions are left out if it jumps, how many if not, and k."""
+Step = tuple[int, int, int, int]  # code, how many instructions are left out if it jumps, how many if not, and k
 
 ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000
 """What a filter returns: go on, fail with EPERM, end the process."""
@@ -161,11 +152,7 @@ class _Filter(ctypes.Structure):
 
 
 def allow_computing() -> None:
-    """Refuse every system call that is not on the list; `no_new_privs` must be set.
-
-    Raises:
-        OSError: this kernel has no seccomp filters, or the list of its architecture isn't known.
-    """
+    """Refuse all unlisted system calls; `no_new_privs` must be set. Raises OSError: no filters here, or no list."""
     machine = MACHINES.get(platform.machine())
     if machine is None:
         raise OSError(errno.ENOSYS, f"seccomp: no list of system calls for {platform.machine()}")

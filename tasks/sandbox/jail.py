@@ -25,9 +25,7 @@ PR_SET_NO_NEW_PRIVS = 38
 PRELOADED = ("bz2", "decimal", "hashlib", "lzma", "math", "random", "traceback", "zlib")
 """Modules that need libraries of the system, or that an error needs: these lie outside of what may be read later."""
 
-OPEN_FILES = 64
-"""Most files that the program may have open; the standard library needs one at a time."""
-
+OPEN_FILES = 64  # most files that the program may have open; the standard library needs one at a time
 MIB = 1024 * 1024
 
 

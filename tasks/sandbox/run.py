@@ -20,19 +20,12 @@ from typing import IO, Any, Literal, NamedTuple
 from configs.steps.prompts import Case, Check, Workload
 
 JAIL = Path(__file__).with_name("jail.py")
-
-MOST_OUTPUT_BYTES = 64 * 1024
-"""Of standard output and error together; no case of ours prints a tenth of it."""
-
-REASON_CHARS = 200
-"""Longest reason that a row keeps."""
-
+MOST_OUTPUT_BYTES = 64 * 1024  # of standard output and error together; no case of ours prints a tenth of it
+REASON_CHARS = 200  # longest reason that a row keeps
 Ending = Literal["ended", "failed", "timed_out", "not_run"]
 
 OUTPUT, ERROR, ENDED = "stdout", "stderr", "ended"
-
-Cut = Literal["", "time", "output"]
-"""What ended a program from outside; empty: nothing did."""
+Cut = Literal["", "time", "output"]  # what ended a program from outside; empty: nothing did
 
 
 class Ran(NamedTuple):
@@ -40,16 +33,14 @@ class Ran(NamedTuple):
 
     ending: Ending
     stdout: str
-    reason: str
-    """One line; empty where it ended well."""
+    reason: str  # one line; empty where it ended well
 
 
 def run(source: str, check: Check, case: Case, *, fenced: bool = True) -> Ran:
-    """Run a program on one case.
+    """Run a program on one case; three pipes are all that reaches it, its folder and its environment are empty.
 
-    Three pipes are all that reaches it. Its folder is empty and gone afterwards, its environment is empty. Its session
-    is killed at its end, at its time limit, or when it has printed too much. Not `fenced` there are only the limits of
-    time, memory and output: files and network are open.
+    Its session is killed at its end, at its time limit, or when it has printed too much. Not `fenced` there are only
+    the limits of time, memory and output: files and network are open.
     """
     with tempfile.TemporaryDirectory(prefix="specsweep-program-") as folder, _spooled(source) as text:
         readable, writable = os.pipe()
@@ -60,9 +51,8 @@ def run(source: str, check: Check, case: Case, *, fenced: bool = True) -> Ran:
             writable = -1
             with program:
                 try:
-                    ended = os.pidfd_open(
-                        program.pid
-                    )  # and not `wait`: until it is reaped, nobody else gets its number
+                    # and not `wait`: until it is reaped, nobody else gets its number
+                    ended = os.pidfd_open(program.pid)
                 except OSError as error:  # an old profile of a container, or a kernel in user space
                     os.killpg(program.pid, signal.SIGKILL)
                     return Ran("not_run", "", f"no sandbox here: nobody can tell when it ends: pidfd_open: {error}")
@@ -145,8 +135,7 @@ def _ran(code: int, said: dict[str, bytes], cut: Cut, ready: bool, check: Check)
     return Ran("ended", stdout, "")
 
 
-PLACE = re.compile(r'^  File "<program>", line (\d+)', re.MULTILINE)
-"""A line of the program in a traceback."""
+PLACE = re.compile(r'^  File "<program>", line (\d+)', re.MULTILINE)  # a line of the program in a traceback
 
 
 def _error(stderr: str) -> str:
@@ -165,17 +154,14 @@ def one_line(text: str) -> str:
     return plain if len(plain) <= REASON_CHARS else f"{plain[: REASON_CHARS - 1]}…"
 
 
-OPENS = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})[ \t]*(?P<mark>[^\s`]*)[^`\n]*$")
-"""A line that begins a code block (CommonMark 0.31, 4.5)."""
-
+OPENS = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})[ \t]*(?P<mark>[^\s`]*)[^`\n]*$")  # CommonMark 0.31, 4.5
 MARKS = ("", "python", "python3", "py")
 
 
 def program_of(answer: str) -> str | None:
-    """The program in an answer without its thinking; None: there is none.
+    """The program in an answer without its thinking; None: there is none, or only one that was cut off.
 
-    It is the longest code block that is marked `python`, `python3` or `py`, or not at all; of equally long ones the
-    last. A block that is never ended was cut off, and is no program.
+    It is the longest code block that is marked `python`, `python3`, `py` or not at all; of equally long ones the last.
     """
     found = [text for mark, text in _blocks(answer) if mark.lower() in MARKS and text.strip()]
     return max(reversed(found), key=len) if found else None
@@ -200,10 +186,7 @@ def _ends(line: str, fence: str) -> bool:
 
 
 Outcome = Literal["correct", "wrong", "failed", "timed_out", "not_run"]
-
-SHOWN_CHARS = 60
-"""Of what was printed and of what should have been, in a reason."""
-
+SHOWN_CHARS = 60  # of what was printed and of what should have been, in a reason
 TRIED = """
 import os, socket
 for name, tried in (
@@ -219,8 +202,7 @@ for name, tried in (
 """
 """A program that tries what a fenced one must not."""
 
-UNFENCED = "ran without fences"
-"""How the reason begins of what could reach files and network."""
+UNFENCED = "ran without fences"  # how the reason begins of what could reach files and network
 
 TRIAL = Check.model_validate({"cases": [{"stdout": ""}], "seconds": 30})
 """What it must print: nothing. On a busy machine a Python may take seconds to start."""
@@ -230,8 +212,7 @@ class Checked(NamedTuple):
     """What became of a program: `failed` with an error of its own, or without a program; `wrong` by what it printed."""
 
     outcome: Outcome
-    reason: str
-    """One line; of a correct one how many cases it was held to."""
+    reason: str  # one line; of a correct one how many cases it was held to
 
 
 def why_no_sandbox() -> str | None:
@@ -277,8 +258,7 @@ def _shown(printed: str) -> str:
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
 
 
-NOTHING: Mapping[str, Any] = {"program": None, "program_reason": None}
-"""Columns of an answer of which no program is asked."""
+NOTHING: Mapping[str, Any] = {"program": None, "program_reason": None}  # columns where no program is asked for
 
 
 class Programs:

@@ -19,10 +19,9 @@ from configs.steps.eval import EvalStep
 from tasks.client import RequestFailed
 from tasks.context import StepContext
 from tasks.evals.exchange import policy_of
-from tasks.evals.grading import sample_row, score_rows
+from tasks.evals.grading import paired, sample_row, score_rows
 from tasks.evals.hub import DATASETS
 from tasks.evals.items import Prepared, prepared
-from tasks.evals.pairing import paired
 from tasks.evals.progress import Pace, at_once, generated, progress
 from tasks.evals.response_log import ResponseLog
 from tasks.frameworks.job import Item, Job, Result, Task

@@ -16,8 +16,7 @@ class Arguments(NamedTuple):
     served_model_name: str
     host: str
     port: int
-    max_model_len: int
-    """Most tokens of a request, prompt and answer."""
+    max_model_len: int  # most tokens of a request, prompt and answer
     revision: str | None
     dtype: str
     reasoning_parser: str | None
@@ -27,8 +26,7 @@ class Arguments(NamedTuple):
     prompt_lookup_num_tokens: int | None
     max_matching_ngram_size: int
     attn_implementation: str | None
-    device: str | None
-    """None: the first card, or the processor where there is none."""
+    device: str | None  # None: the first card, or the processor where there is none
 
     @property
     def k(self) -> int | None:

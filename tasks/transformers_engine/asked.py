@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-MOST_TOP_LOGPROBS = 20
-"""As many candidates as OpenAI's interface knows."""
+MOST_TOP_LOGPROBS = 20  # as many candidates as OpenAI's interface knows
 
 REFUSED = {
     "n": 1,
@@ -39,8 +38,7 @@ class Asked(NamedTuple):
     seed: int | None
     ignore_eos: bool
     stop: tuple[str, ...]
-    top_logprobs: int | None
-    """Candidates beside each token's own probability; None: no probabilities."""
+    top_logprobs: int | None  # candidates beside each token's own probability; None: no probabilities
     token_ids: bool
     template_kwargs: dict[str, Any]
     streams: bool
@@ -50,11 +48,7 @@ class Asked(NamedTuple):
 
 
 def asked(body: Mapping[str, Any]) -> Asked:
-    """Read the body of a chat request, or of one to `/tokenize`.
-
-    Raises:
-        BadRequest: a field has the wrong type, or asks for what this server doesn't do.
-    """
+    """Read a request to chat or `/tokenize`. Raises BadRequest: a wrong type, or what this server doesn't do."""
     for name, nothing in REFUSED.items():
         if body.get(name) not in (None, nothing):
             raise BadRequest(f"{name}: {body[name]!r:.60} is not supported by the transformers engine; leave it out")

@@ -12,21 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tasks.transformers_engine.arguments import Arguments
 from tasks.transformers_engine.asked import Asked, BadRequest, asked
-from tasks.transformers_engine.turns import Counters, Done, HungUp, Job, Logprob, Step, Turns
+from tasks.transformers_engine.turns import Counters, Done, HungUp, Job, Logprob, Turns
 from tasks.transformers_engine.writing import CHANNELS, Channel, Text, Writer
-
-TokenText = Callable[[int], str]
-"""A single token as text."""
 
 
 class Answer:
     """The documents of one request's answer, whole or in chunks."""
 
-    def __init__(self, model: str, prompt_tokens: int) -> None:
+    def __init__(self, model: str, prompt_tokens: int, running_usage: bool) -> None:
         self._head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
-        self._prompt_tokens = prompt_tokens
+        self._prompt_tokens, self._running_usage = prompt_tokens, running_usage
 
-    def whole(self, done: Done, token_text: TokenText, *, token_ids: bool) -> dict[str, Any]:
+    def whole(self, done: Done, token_text: Callable[[int], str], *, token_ids: bool) -> dict[str, Any]:
         """The body of an answer that isn't streamed."""
         message = {"role": "assistant", "content": done.text.content or None, "reasoning": done.text.reasoning or None}
         choice: dict[str, Any] = {
@@ -46,27 +43,16 @@ class Answer:
             "metrics": metrics(done),
         }
 
-    def begin(self, *, with_usage: bool) -> dict[str, Any]:
-        """The event before any token, which says whose turn it is."""
-        return self._chunk({"role": "assistant", "content": ""}, None, 0 if with_usage else None)
-
-    def step(self, step: Step, *, with_usage: bool) -> dict[str, Any]:
-        """The event of one step."""
-        return self._chunk(_written(step.text), None, step.tokens if with_usage else None)
-
-    def last(self, done: Done, *, with_usage: bool) -> dict[str, Any]:
-        """The event that says how it ended, with what had been held back."""
-        return self._chunk(_written(done.rest), done.finish_reason, len(done.token_ids) if with_usage else None)
+    def chunk(self, delta: dict[str, Any], tokens: int, finish_reason: str | None = None) -> dict[str, Any]:
+        """An event of a stream, with what it adds to the text, and the tokens so far."""
+        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+        usage = {"usage": self._usage(tokens)} if self._running_usage else {}
+        return {**self._head, "object": "chat.completion.chunk", "choices": [choice], **usage}
 
     def account(self, done: Done) -> dict[str, Any]:
         """The event behind the last one: usage, and the engine's own account."""
         account = {"usage": self._usage(len(done.token_ids)), "metrics": metrics(done)}
         return {**self._head, "object": "chat.completion.chunk", "choices": [], **account}
-
-    def _chunk(self, delta: dict[str, Any], finish_reason: str | None, tokens: int | None) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
-        usage = {} if tokens is None else {"usage": self._usage(tokens)}
-        return {**self._head, "object": "chat.completion.chunk", "choices": [choice], **usage}
 
     def _usage(self, tokens: int) -> dict[str, Any]:
         """Nothing of a prompt is ever cached: each request computes all of it."""
@@ -84,7 +70,7 @@ def metrics(done: Done) -> dict[str, Any]:
     return done.clock.as_metrics(len(done.token_ids)) | drafts
 
 
-def logprobs(tokens: Sequence[Logprob], token_text: TokenText) -> dict[str, Any]:
+def logprobs(tokens: Sequence[Logprob], token_text: Callable[[int], str]) -> dict[str, Any]:
     """Probabilities of the written tokens."""
     content = [
         {
@@ -126,11 +112,7 @@ class Server(ThreadingHTTPServer):
         return self.counters.page(waiting | self.memory.gauges())
 
     def job(self, wanted: Asked, connection: socket.socket) -> Job:
-        """A request, its prompt rendered and found to fit.
-
-        Raises:
-            BadRequest: it doesn't fit into the context.
-        """
+        """A request, its prompt rendered and found to fit. Raises BadRequest: it doesn't fit into the context."""
         prompt = self.generator.tokens_of(wanted)
         room = self.arguments.max_model_len - len(prompt)
         if room < (wanted.max_tokens or 1):
@@ -204,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _chat(self, wanted: Asked) -> None:
         server = self.server
         job = server.job(wanted, self.connection)
-        answer = Answer(server.arguments.served_model_name, len(job.prompt))
+        answer = Answer(server.arguments.served_model_name, len(job.prompt), wanted.running_usage)
         server.turns.add(job)
         if wanted.streams:
             self._stream(job, answer)
@@ -220,20 +202,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self, job: Job, answer: Answer) -> None:
         """Chunks as they come. Once the head is out, an error is an event, too."""
-        running = job.asked.running_usage
         self.send_response(200)
         self.send_header("content-type", "text/event-stream; charset=utf-8")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        self._event(answer.begin(with_usage=running))
+        self._event(answer.chunk({"role": "assistant", "content": ""}, 0))
         try:
             for event in job.events():
                 if isinstance(event, Done):
-                    self._event(answer.last(event, with_usage=running))
+                    self._event(answer.chunk(_written(event.rest), len(event.token_ids), event.finish_reason))
                     if job.asked.include_usage:
                         self._event(answer.account(event))
                 else:
-                    self._event(answer.step(event, with_usage=running))
+                    self._event(answer.chunk(_written(event.text), event.tokens))
         except (HungUp, ConnectionError):
             raise
         except Exception as error:

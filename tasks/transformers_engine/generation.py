@@ -2,10 +2,9 @@
 
 transformers reports no acceptance. So `CandidateGenerator.update_candidate_strategy(input_ids, scores, num_matches)` is
 wrapped (transformers 5.19, `generation/utils.py`, `_assisted_decoding`). `generate` calls it once per step with the
-logits of the drafted tokens and of one more, and with the number that it keeps. The method is public; its object is
-only reached as `generate` makes it.
+logits of the drafted tokens and of one more, and with the number that it keeps.
 
-K is constant (`loading.drafting`). A step drafts fewer near the answer's end, and prompt lookup also where it finds
+K is constant (`loading.load`). A step drafts fewer near the answer's end, and prompt lookup also where it finds
 less. Accepted tokens are those that are committed beyond one a step. Nothing after an answer's end is counted.
 """
 
@@ -22,9 +21,7 @@ from tasks.transformers_engine.asked import Asked, BadRequest, asked
 from tasks.transformers_engine.loading import HOOK, Loaded, Memory
 from tasks.transformers_engine.turns import Logprob
 
-LOGPROB_ROWS = 64
-"""Places whose logits are normalised at a time: a vocabulary of 262 144 in float32 takes 64 MiB for each 64."""
-
+LOGPROB_ROWS = 64  # normalised at a time: a vocabulary of 262 144 in float32 takes 64 MiB for each 64
 OnDraft = Callable[[int, int], None]
 
 
@@ -33,16 +30,12 @@ class Generator:
 
     def __init__(self, loaded: Loaded, arguments: Arguments, memory: Memory) -> None:
         self._loaded, self._arguments, self._memory = loaded, arguments, memory
-        self._on_draft: OnDraft = _uncounted
+        self._on_draft: OnDraft
         if arguments.k is not None:
             _count_drafts(loaded.model, lambda drafted, accepted: self._on_draft(drafted, accepted))
 
     def tokens_of(self, wanted: Asked) -> list[int]:
-        """The prompt as the model's own chat template renders it.
-
-        Raises:
-            BadRequest: the template refuses the messages.
-        """
+        """The prompt as the model's own chat template renders it. Raises BadRequest: it refuses the messages."""
         tokenizer = self._loaded.tokenizer
         try:
             text = tokenizer.apply_chat_template(
@@ -58,18 +51,15 @@ class Generator:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Tokens as text, without special ones."""
-        text: str = self._loaded.tokenizer.decode(token_ids, skip_special_tokens=True)
-        return text
+        return str(self._loaded.tokenizer.decode(token_ids, skip_special_tokens=True))
 
     def token_text(self, token: int) -> str:
         """A single token, special ones included."""
-        text: str = self._loaded.tokenizer.decode([token])
-        return text
+        return str(self._loaded.tokenizer.decode([token]))
 
     def id_of(self, token: str) -> int:
         """The id of a special token."""
-        found: int = self._loaded.tokenizer.convert_tokens_to_ids(token)
-        return found
+        return int(self._loaded.tokenizer.convert_tokens_to_ids(token))
 
     def ends(self, token: int) -> bool:
         """Whether the token ends an answer."""
@@ -78,7 +68,7 @@ class Generator:
     def warm_up(self) -> None:
         """A few tokens: what can't be served shows before anyone asks, and the first request pays for no set-up."""
         wanted = asked({"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "ignore_eos": True})
-        self.generate(self.tokens_of(wanted), wanted, 8, _uncounted, lambda new: False)
+        self.generate(self.tokens_of(wanted), wanted, 8, lambda drafted, accepted: None, lambda new: False)
 
     def generate(
         self,
@@ -164,7 +154,3 @@ def _logprobs(logits: Sequence[Any], token_ids: Any, top: int) -> list[Logprob]:
         best = [list(zip(*each, strict=True)) for each in zip(places.tolist(), values.tolist(), strict=True)]
         found += [Logprob(*each) for each in zip(ids.tolist(), written, best, strict=True)]
     return found
-
-
-def _uncounted(drafted: int, accepted: int) -> None:
-    del drafted, accepted

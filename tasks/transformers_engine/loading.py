@@ -17,11 +17,8 @@ from transformers.generation import candidate_generator
 
 from tasks.transformers_engine.arguments import Arguments
 
-GEMMA4 = "SinglePositionMultiTokenCandidateGenerator"
-"""What drafts with Gemma 4's own assistants."""
-
-UNREAD = ("input_ids", "model_kwargs")
-"""Arguments that its constructor requires, calls deprecated, and never reads."""
+GEMMA4 = "SinglePositionMultiTokenCandidateGenerator"  # what drafts with Gemma 4's own assistants
+UNREAD = ("input_ids", "model_kwargs")  # arguments that its constructor requires, calls deprecated, and never reads
 
 
 def mend() -> None:
@@ -38,29 +35,21 @@ def mend() -> None:
         found.__init__ = partialmethod(found.__init__, **dict.fromkeys(UNREAD))
 
 
-HOOK = "_get_candidate_generator"
-"""Where `generate` makes what drafts: the one private name of transformers that is used here (`generation.py`)."""
+HOOK = "_get_candidate_generator"  # what drafts is made there: the one private name of transformers that is used here
 
 
 class Loaded(NamedTuple):
-    """A target, what drafts for it, and the tokenizer of both. Sizes are bytes of parameters and buffers."""
+    """A target, what drafts for it, and the tokenizer of both."""
 
     model: Any
     assistant: Any | None
     tokenizer: Any
     device: str
-    eos: frozenset[int]
-    """Tokens that end an answer."""
-    model_bytes: int
-    assistant_bytes: int | None
+    eos: frozenset[int]  # tokens that end an answer
 
 
 def load(arguments: Arguments) -> Loaded:
-    """Load everything; it takes as long as reading the weights takes.
-
-    Raises:
-        SystemExit: this release of transformers drafts in another way, so that nothing could be counted.
-    """
+    """Load everything. Raises SystemExit: this release of transformers drafts in a way that can't be counted."""
     device = arguments.device or ("cuda:0" if torch.cuda.is_available() else "cpu")
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, revision=arguments.revision)
     model = _model(arguments.model, arguments.revision, arguments, device)
@@ -73,17 +62,12 @@ def load(arguments: Arguments) -> Loaded:
     if arguments.assistant_model is not None:
         mend()
         assistant = _model(arguments.assistant_model, arguments.assistant_revision, arguments, device)
-        assistant.generation_config = drafting(arguments.num_assistant_tokens)
-    return Loaded(
-        model, assistant, tokenizer, device, eos, _bytes_of(model), None if assistant is None else _bytes_of(assistant)
-    )
-
-
-def drafting(tokens: int | None) -> Any:
-    """How an assistant drafts: always as many tokens, however sure it is of them, so that K is a number."""
-    return GenerationConfig(
-        num_assistant_tokens=tokens, num_assistant_tokens_schedule="constant", assistant_confidence_threshold=0.0
-    )
+        assistant.generation_config = GenerationConfig(  # always so many, however sure of them: K is a number
+            num_assistant_tokens=arguments.num_assistant_tokens,
+            num_assistant_tokens_schedule="constant",
+            assistant_confidence_threshold=0.0,
+        )
+    return Loaded(model, assistant, tokenizer, device, eos)
 
 
 def versions() -> str:
@@ -106,7 +90,7 @@ def _eos_of(model: Any, tokenizer: Any) -> frozenset[int]:
 
 
 def _bytes_of(model: Any) -> int:
-    """Tied weights count once."""
+    """Bytes of parameters and buffers; tied weights count once."""
     tensors = {tensor.data_ptr(): tensor for tensor in (*model.parameters(), *model.buffers())}
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
@@ -120,16 +104,15 @@ def quiet() -> None:
 class Memory:
     """Gauges of `/metrics`, in bytes: weights, and peaks since the engine's start.
 
-    On a card they are torch's own account. They don't include what the driver adds for the process, some 500 MB.
-    Requests that ask for probabilities keep all logits and are left out: no timed request asks. Elsewhere the process's
-    peak resident memory is all that there is.
+    On a card they are torch's own account, without what the driver adds for the process, some 500 MB. Requests that ask
+    for probabilities keep all logits and are left out. Elsewhere there is only the process's peak resident memory.
     """
 
     def __init__(self, loaded: Loaded) -> None:
         self._device = torch.device(loaded.device)
-        self._weights = {"target": loaded.model_bytes}
-        if loaded.assistant_bytes is not None:
-            self._weights["assistant"] = loaded.assistant_bytes
+        self._weights = {"target": _bytes_of(loaded.model)}
+        if loaded.assistant is not None:
+            self._weights["assistant"] = _bytes_of(loaded.assistant)
         self._allocated = self._reserved = 0
 
     @contextmanager

@@ -1,11 +1,11 @@
 """One request at a time, in the order in which they came: `generate` isn't batched here.
 
-Requests are queued by the door's threads and answered by one worker, the only thread that computes. Several requests
-in flight therefore wait for each other: their concurrency is a queue, and no throughput.
+The door's threads queue requests, one worker computes. So the concurrency of several is a queue, and no throughput.
 """
 
 from __future__ import annotations
 
+import collections
 import queue
 import threading
 import time
@@ -22,8 +22,7 @@ class Drafts:
 
     def __init__(self, k: int) -> None:
         self.steps = self.drafted = self.accepted = 0
-        self.histogram = [0] * (k + 1)
-        """Steps that accepted 0, 1, ..., K tokens."""
+        self.histogram = [0] * (k + 1)  # steps that accepted 0, 1, ..., K tokens
 
     def add(self, drafted: int, accepted: int) -> None:
         """Count a step; of `drafted` tokens `accepted` were committed. One without a draft is none."""
@@ -72,8 +71,7 @@ class Clock(NamedTuple):
 class Counters:
     """Running totals of the engine. Its one worker counts; any thread may show the page.
 
-    The page has vLLM's names, because the readers of one engine's page are those of the other's. What can only be 0
-    here says so in its HELP line: nothing of that kind happens.
+    The page has vLLM's names for the readers of either engine; a HELP line says of what it can only be 0 here.
     """
 
     def __init__(self, model_name: str, k: int | None) -> None:
@@ -81,7 +79,7 @@ class Counters:
         self._label = f'engine="0",model_name="{model_name}"'
         self._lock = threading.Lock()
         self._prompt_tokens = self._generation_tokens = 0
-        self._finished: dict[str, int] = {}
+        self._finished = collections.Counter(stop=0, length=0)
         self._drafts = None if k is None else Drafts(k)
 
     def prompt(self, tokens: int) -> None:
@@ -103,44 +101,31 @@ class Counters:
     def finished(self, reason: str) -> None:
         """A request ended."""
         with self._lock:
-            self._finished[reason] = self._finished.get(reason, 0) + 1
+            self._finished[reason] += 1
 
     def page(self, gauges: Mapping[str, float]) -> str:
-        """The page in Prometheus' text format.
+        """The page in Prometheus' text format; `gauges` are further figures by name, labels included."""
 
-        `gauges`: further figures by name, labels included.
-        """
+        def total(name: str, value: int, more: str = "") -> str:
+            return f"vllm:{name}_total{{{self._label}{more}}} {value}"
+
         with self._lock:
-            lines = [
-                self._counter("vllm:prompt_tokens_total", self._prompt_tokens),
-                self._counter("vllm:generation_tokens_total", self._generation_tokens),
-                *(
-                    self._counter("vllm:request_success_total", number, f',finished_reason="{reason}"')
-                    for reason, number in sorted(({"stop": 0, "length": 0} | self._finished).items())
-                ),
+            lines = [total("prompt_tokens", self._prompt_tokens), total("generation_tokens", self._generation_tokens)]
+            for reason, number in sorted(self._finished.items()):
+                lines.append(total("request_success", number, f',finished_reason="{reason}"'))
+            lines += [
                 "# HELP vllm:prefix_cache_hits_total always 0: generate() keeps no cache from one request to the next",
-                self._counter("vllm:prefix_cache_hits_total", 0),
+                total("prefix_cache_hits", 0),
                 "# HELP vllm:num_preemptions_total always 0: a request that was begun is ended before the next one",
-                self._counter("vllm:num_preemptions_total", 0),
-                *self._of_drafts(),
+                total("num_preemptions", 0),
             ]
+            if self._drafts is not None:
+                lines.append(total("spec_decode_num_drafts", self._drafts.steps))
+                lines.append(total("spec_decode_num_draft_tokens", self._drafts.drafted))
+                lines.append(total("spec_decode_num_accepted_tokens", self._drafts.accepted))
+                for position, number in enumerate(self._drafts.by_position):
+                    lines.append(total("spec_decode_num_accepted_tokens_per_pos", number, f',position="{position}"'))
         return "\n".join([*lines, *(f"{name} {value:.12g}" for name, value in gauges.items())]) + "\n"
-
-    def _of_drafts(self) -> list[str]:
-        if self._drafts is None:
-            return []
-        return [
-            self._counter("vllm:spec_decode_num_drafts_total", self._drafts.steps),
-            self._counter("vllm:spec_decode_num_draft_tokens_total", self._drafts.drafted),
-            self._counter("vllm:spec_decode_num_accepted_tokens_total", self._drafts.accepted),
-            *(
-                self._counter("vllm:spec_decode_num_accepted_tokens_per_pos_total", number, f',position="{position}"')
-                for position, number in enumerate(self._drafts.by_position)
-            ),
-        ]
-
-    def _counter(self, name: str, value: int, more: str = "") -> str:
-        return f"{name}{{{self._label}{more}}} {value}"
 
 
 DEADLY = ("CUDA error", "device-side assert")
@@ -167,10 +152,8 @@ class Done(NamedTuple):
     """An answer's end."""
 
     token_ids: list[int]
-    text: Text
-    """All of it."""
-    rest: Text
-    """What no step has shown yet."""
+    text: Text  # all of it
+    rest: Text  # what no step has shown yet
     finish_reason: str
     stopped_by: str | None
     clock: Clock

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-Decode = Callable[[Sequence[int]], str]
-"""Token ids to text, without special tokens."""
-
-UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""What a decoder writes for the first bytes of a character whose last are in the next token."""
+Decode = Callable[[Sequence[int]], str]  # token ids to text, without special tokens
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a decoder writes for a part of a character
 
 
 class Markup(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from bench.client import DELIVERED, TARGETS, behind, delivered, misses, without_peers
 from bench.client_loops import LOOPS, TOKENS, body_of
-from bench.client_verdict import DELIVERED, TARGETS, behind, delivered, misses, without_peers
 from tests.tasks.wire.scripted_server import Scripted
 
 USAGE = {"prompt_tokens": 60, "completion_tokens": TOKENS}

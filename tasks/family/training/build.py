@@ -1,10 +1,8 @@
 """Trains the tiny family: ``python -m tasks.family.training.build [--out DIR] [--only NAME] [--json] ...``.
 
-Shipped members (`members.SHIPPED`) are trained to see what the recipe makes on this machine, and compared with what is
-shipped; nobody serves them. Other members are served from where this puts them.
-
-Run it from the repository root with the engine environment's Python (torch, transformers). Target and draft model are
-trained side by side, then the two drafters that need the target. Each has a process and a thread of its own.
+Shipped members (`members.SHIPPED`) are trained only to be compared with what is shipped; others are served from here.
+Run it from the repository root with the engine environment's Python. Two members are trained at a time, each in a
+process and thread of its own; drafters that need the target come after it.
 
 Output contract
     ``--json``: at most about one line a second and member, ``{"member", "step", "steps", "elapsed_s",
@@ -13,8 +11,8 @@ Output contract
     the last lines are a table of these figures and the verdict. Exit code 0, however close it came; 1 after a
     failed training, whose own error goes to standard error; 130 or 143 after SIGINT or SIGTERM.
 
-A member is trained in a hidden folder and renamed into place, so an interrupted build leaves nothing half-done. The
-target goes on from its last checkpoint. Of two builders of one folder the second waits, and finds nothing left to do.
+A member is trained in a hidden folder and renamed into place. The target goes on from its last checkpoint. Of two
+builders of one folder the second waits, and finds nothing left to do.
 """
 
 import argparse
@@ -31,18 +29,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 from configs.checkout import ROOT
 from tasks.family.members import DONE_FILE, SHIPPED, WEIGHTS, damage_of, recipe_hash, trained_dir
 from tasks.family.training.recipe import MEMBERS, missing
 
-LOSS_SHARE = 0.1
-"""Most that a loss may be above the shipped one's, as a share of it, for a member as good."""
-
-SCORE_POINTS = 0.07
-"""Most that a score may be below the shipped one's: three of the 48 questions that a score is of."""
+LOSS_SHARE = 0.1  # most that a loss may be above the shipped one's, as a share of it, for a member as good
+SCORE_POINTS = 0.07  # most that a score may be below the shipped one's: three of the 48 questions that a score is of
 
 
 @dataclass(frozen=True)
@@ -106,8 +100,7 @@ END_GRACE_S = 5.0
 ERROR_LINES = 30
 
 
-Reports = queue.Queue[tuple[str, str | None]]
-"""Lines of the running members by name; None once a member has closed its output."""
+Reports = queue.Queue[tuple[str, str | None]]  # lines of running members by name; None: a member closed its output
 
 
 class TrainingFailed(Exception):
@@ -325,7 +318,7 @@ def _error_file(folder: Path) -> Path:
     return folder.with_suffix(".err")
 
 
-def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+def _interrupt(number: int, *_: object) -> NoReturn:
     for further in (signal.SIGTERM, signal.SIGINT):
         signal.signal(further, signal.SIG_IGN)  # ending the children must not be interrupted
     raise Interrupted(number)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from configs.steps.eval import EvalStep
-from tasks.evals.grading import MetricMissing, clustered, sample_row, score_rows
-from tasks.evals.pairing import Paired
+from tasks.evals.grading import MetricMissing, Paired, clustered, sample_row, score_rows
 from tasks.evals.regrade import Regraded, RegradeError, regraded
 from tasks.frameworks.job import Score
 from tests.graded_run import GPQA as GRADED_GPQA

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.evals.pairing import PairingError, paired
+from tasks.evals.grading import PairingError, paired
 from tasks.frameworks.job import Item, Result, Sample
 from tests.tasks.evals.graded import Recorded, exchange, graded, item, result
 

@@ -15,7 +15,7 @@ from configs.evals.suites import EVALUATIONS, IFEVAL, Columns, Evaluation, Suite
 from configs.evals.suites import Framework as Name
 from tasks.evals.exchange import prompt_hash
 from tasks.evals.extractors import letter_of
-from tasks.evals.pairing import PairingError, paired
+from tasks.evals.grading import PairingError, paired
 from tasks.evals.shapes import item_of, twin
 from tasks.frameworks.job import Item, Job, Result
 from tasks.frameworks.process import Framework, FrameworkFailed
