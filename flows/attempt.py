@@ -118,9 +118,8 @@ class AttemptRun:
     def run(self, report_commits: Callable[[Ledger], None]) -> Ending:
         """Launch the cell, once no other runner holds it, and follow it to its end.
 
-        Raises:
-            CellTaken: another flow took the cell while this one waited, or slept.
-            FlowStopped: the flow is asked to end.
+        Raises CellTaken: another flow took the cell while this one waited, or slept; FlowStopped: the flow is asked to
+        end.
         """
         with self.slot.pop_all() as slot:  # given back here unless a launch begins
             if self._records.waited_for_owner() and not self._left():
@@ -291,9 +290,8 @@ def leave_to_its_cloud(
 ) -> None:
     """Wait until a noticed machine is taken back, if it is young enough to cost nothing then.
 
-    If we ended it sooner, we would pay for all of its time.
-
-    `machine_end` is what the cloud says of the machine launched since a moment; None: it is still there.
+    If we ended it sooner, we would pay for all of its time. `machine_end` is what the cloud says of the machine
+    launched since a moment; None: it is still there.
     """
     offer, now_s = story.asked.offer, clock.now_s()
     until_s = now_s + TAKEN_WITHIN_S

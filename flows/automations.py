@@ -75,10 +75,8 @@ async def _deployments_of_ours(client: PrefectClient) -> list[Ours]:
 def _patience_s(ours: Sequence[Ours], asked_s: int | None) -> int:
     """Silence after which a flow run of ours is dead.
 
-    `ours`: the slowest heartbeat first; `asked_s` None: as short as that one allows.
-
-    Raises:
-        AutomationsRefused: there is no deployment of ours, or a live flow would be silent for longer.
+    `ours`: the slowest heartbeat first; `asked_s` None: as short as that one allows. Raises AutomationsRefused: there
+    is no deployment of ours, or a live flow would be silent for longer.
     """
     if not ours:
         raise AutomationsRefused(f"no deployment on this server has the tag {TAG!r}: run `prefect deploy --all` first")
@@ -110,14 +108,9 @@ class NoServer(SpecsweepError):
 def install(silence_s: int | None = None) -> str:
     """Create both automations on the server that this process talks to, replacing our earlier ones.
 
-    A flow run is dead after `silence_s`; None: three heartbeats of our slowest deployment.
-
-    Returns:
-        What they do, for people.
-
-    Raises:
-        AutomationsRefused: no deployment of ours is there, or one beats more slowly than that.
-        NoServer: no Prefect server is named, or it does not answer as one.
+    A flow run is dead after `silence_s`; None: three heartbeats of our slowest deployment. Returns what they do, for
+    people. Raises AutomationsRefused: no deployment of ours is there, or one beats more slowly than that; NoServer: no
+    Prefect server is named, or it does not answer as one.
     """
     try:
         return asyncio.run(_install(silence_s))

@@ -42,8 +42,7 @@ def measure_cell(
 ) -> CellOutcome:
     """Make attempts until the cell is measured, rejected by its smoke step, given up, or out of money.
 
-    `committed` gets the name of each measurement when its commit appears; `leg` None: both ways of a mirrored
-    design.
+    `committed` gets the name of each measurement when its commit appears; `leg` None: both ways of a mirrored design.
     """
     return CellRun(ledger, planned, context, committed, leg).measure()
 

@@ -24,10 +24,7 @@ def drop_what_is_out(ledger: Ledger, plan: Plan, tell: Callable[[str], None], pa
 
     What the first start measured stays. A cell whose way back was measured in part is not dropped any more. One that a
     killed flow had begun to drop is dropped whole, by what was said then. `tell` gets a sentence for each; `pause` is
-    waited for while the store is away.
-
-    Raises:
-        StoreError: what is committed can't be read.
+    waited for while the store is away. Raises StoreError: what is committed can't be read.
     """
 
     def drop() -> None:

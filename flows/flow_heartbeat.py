@@ -118,8 +118,7 @@ class HeldCells:
     def beat(self) -> None:
         """Store one heartbeat for all cells, nothing if there are none, and the releases that are left.
 
-        Raises:
-            StoreError: the store can't be reached, or refuses.
+        Raises StoreError: the store can't be reached, or refuses.
         """
         with self._guard:
             held, left = list(self._held), list(self._left)

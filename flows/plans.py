@@ -58,8 +58,7 @@ def make_plan(name_or_path: str, gpu_name: str | None = None) -> Plan:
 def record_run(ledger: Ledger, plan: Plan) -> None:
     """Record what a run is and what its prompts are made of: nodes with another Python have other prose.
 
-    Raises:
-        StoreError: the run exists with another plan.
+    Raises StoreError: the run exists with another plan.
     """
     ledger.write_plan(plan)
     ledger.write_prompts(PROSE_KEPT_AS, prose_to_json(paragraphs_here()))
@@ -119,8 +118,7 @@ class _Cards(NamedTuple):
 def require_cards(file: TaskFile, plan: Plan) -> None:
     """Refuse a task that rents another card than the plan's, or more or fewer than a cell is served on.
 
-    Raises:
-        TaskFileError: so it does, in one of the places that it allows.
+    Raises TaskFileError: so it does, in one of the places that it allows.
     """
     for field, asked in _asked(file):
         try:

@@ -40,11 +40,9 @@ class DatasetUnreachable(SpecsweepError):
 def require_datasets(plan: Plan, ledger: Ledger) -> None:
     """Refuse a plan with a step whose items nobody could fetch; what is never asked again needs none.
 
-    The run of `ledger` may not exist yet; what it has committed is not measured again.
-
-    Raises:
-        DatasetUnreachable: a gated dataset without a token, a file that nodes don't get, or prompts with holes.
-        TaskFileError: a token is missing, and the sweep's own task can't be read to say whether nodes need it.
+    The run of `ledger` may not exist yet; what it has committed is not measured again. Raises DatasetUnreachable: a
+    gated dataset without a token, a file that nodes don't get, or prompts with holes; TaskFileError: a token is
+    missing, and the sweep's own task can't be read to say whether nodes need it.
     """
     committed, lacking = ledger.committed_steps(), dict[str, None]()
     for planned in plan.cells:

@@ -21,10 +21,8 @@ class ScheduleNotKept(SpecsweepError):
 def as_set(deployment: str, cron: str, timezone: str, active: bool) -> dict[str, object]:
     """The schedule to deploy: `cron`, `timezone` and `active`, as on the server if there is one.
 
-    `deployment` is `flow/name`; the other three are for a new one.
-
-    Raises:
-        ScheduleNotKept: the deployment has several schedules, or one that is no cron expression.
+    `deployment` is `flow/name`; the other three are for a new one. Raises ScheduleNotKept: the deployment has several
+    schedules, or one that is no cron expression.
     """
     with get_client(sync_client=True) as client:
         try:

@@ -87,8 +87,7 @@ class Cluster(Protocol):
     def launch(self, job: CellJob) -> float | None:
         """Start the node runner, or raise LaunchFailed.
 
-        Returns:
-            The moment from which the cloud counts the machine's time, seconds since 1970; None if nobody knows.
+        Returns the moment from which the cloud counts the machine's time, seconds since 1970; None if nobody knows.
         """
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:

@@ -87,9 +87,8 @@ def decode_tok_s(cell: Cell, gpu: Gpu, context_tokens: int, at_once: int = 1) ->
     """Expected tokens per second of one cell, all requests together.
 
     The roofline times the technique's expected gain. One request at a time, it gives the ten AR figures of
-    mtp-diffusion-h100 to 20 %. Without a bandwidth (a CPU) the tiny family's measured rate is used.
-
-    `context_tokens` are in the cache of each of the `at_once` requests in flight.
+    mtp-diffusion-h100 to 20 %. Without a bandwidth (a CPU) the tiny family's measured rate is used. `context_tokens`
+    are in the cache of each of the `at_once` requests in flight.
     """
     gain, generates = gain_at(cell.technique.method, at_once), cell.engine.kind == "transformers"
     if gpu.bandwidth_gb_s is None:
@@ -111,9 +110,8 @@ def gain_at(method: str, at_once: int) -> float:
 def compute_s(cell: Cell, gpu: Gpu, tokens: int, at_once: int) -> float:
     """Seconds of arithmetic for so many tokens, decoded or read as prompts; 0 where the GPU's file has no FLOPS.
 
-    All cards work where there are at least as many requests at once as pipeline and data parallel groups.
-
-    Attention over long contexts isn't counted, nor that 8-bit weights may compute faster.
+    All cards work where there are at least as many requests at once as pipeline and data parallel groups. Attention
+    over long contexts isn't counted, nor that 8-bit weights may compute faster.
     """
     if gpu.bf16_tflops is None:
         return 0.0
@@ -221,9 +219,7 @@ def step_s(planned: PlannedCell, step: MeasuredStep) -> float:
 def measurement_s(planned: PlannedCell, served: Cell, measurement: Measurement) -> float:
     """Seconds of a step in one start: its setup, and each load of its workload after the other, in each pass.
 
-    Smoke tries the other steps.
-
-    `served` is the cell itself, or its control.
+    Smoke tries the other steps. `served` is the cell itself, or its control.
     """
     step, loads = measurement.spec, list(measurement.spec.workload(served)) * measurement.passes
     if isinstance(step, SmokeStep):

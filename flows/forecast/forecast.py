@@ -249,10 +249,7 @@ def forecast(plan: Plan, committed: Mapping[str, Collection[str]], *, why_on_dem
     """Estimate a plan.
 
     `committed`: cell key to the names of the steps that this run has committed. `why_on_demand`: of
-    `flows.renting.site.expected`.
-
-    Returns:
-        Seconds, GPU-hours and dollars per cell.
+    `flows.renting.site.expected`. Returns seconds, GPU-hours and dollars per cell.
     """
     spot = why_on_demand is None and any(planned.spot for planned in plan.cells)
     rented = plan.cloud is not None

@@ -63,10 +63,8 @@ def reap_store(
 ) -> ReapReport:
     """Take down every cluster of ours that two looks find without an owner; with `dry_run`, say which after one look.
 
-    Leases and flows of `store` own clusters; clusters of other stores are left until they expire.
-
-    Raises:
-        StoreError: the store can't be read, so that nobody knows who owns what; nothing was touched.
+    Leases and flows of `store` own clusters; clusters of other stores are left until they expire. Raises StoreError:
+    the store can't be read, so that nobody knows who owns what; nothing was touched.
     """
     census = _census(sky, accounts)  # before the owners are read: a flow records before it rents
     books = Books(store)
@@ -158,8 +156,7 @@ def _usd_h(found: Found, books: Books, cell: CellOfRun | None) -> float | None:
 def _take_down(found: Found, sky: Sky, accounts: Sequence[Account]) -> tuple[bool, str]:
     """By SkyPilot if it knows the cluster; then by id what the cloud showed, as a failover may have left more.
 
-    Returns:
-        Whether that failed, and what was said.
+    Returns whether that failed, and what was said.
     """
     by_sky = _down_by_sky(found, sky, purge=False) if found.in_sky else ""
     failures = []

@@ -223,8 +223,7 @@ def decide(
 ) -> Decision:
     """Where to rent a cell's next machine, or when to ask again.
 
-    There is at least one offer. `rng` breaks ties between pools of one price, and spreads the waits of several
-    cells.
+    There is at least one offer. `rng` breaks ties between pools of one price, and spreads the waits of several cells.
     """
     choices = list(_preferred(offers, need, cloud, known))
     for wanted, why in choices:

@@ -159,10 +159,7 @@ class PolicySite:
 def expected(plan: Plan, ledger: Ledger | None) -> Forecast:
     """The forecast of what is left, on demand where spot is asked for and would not be rented.
 
-    `ledger` is None where there is no store yet.
-
-    Raises:
-        TaskFileError: the sweep's `cloud.task` can't be used.
+    `ledger` is None where there is no store yet. Raises TaskFileError: the sweep's `cloud.task` can't be used.
     """
     committed = {} if ledger is None else ledger.committed_steps()
     left = forecast(plan, committed)

@@ -48,9 +48,7 @@ from warehouse.ledger.placement import Offer, Placements
 def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, purse: Purse) -> PolicySite:
     """The site of one run: what its task can rent, and where renting has failed so far.
 
-    Raises:
-        TaskFileError: the sweep's `cloud.task` can't be used.
-        ImageNotFound: the engine's image can't be pinned.
+    Raises TaskFileError: the sweep's `cloud.task` can't be used; ImageNotFound: the engine's image can't be pinned.
     """
     file = load_task(cloud.task)
     require_no_keys_in_mounts(file)
@@ -108,8 +106,7 @@ def _waiting_s(ledger: Ledger, plan: Plan) -> dict[str, float]:
 def pinned_images(ledger: Ledger, plan: Plan, file: TaskFile) -> dict[str, str]:
     """Cell key to `name@sha256:...`, for cells whose engine has an image; empty if the task uses no container.
 
-    Raises:
-        ImageNotFound: a registry does not know an image, or can't be reached.
+    Raises ImageNotFound: a registry does not know an image, or can't be reached.
     """
     resources = file.config["resources"]
     if not str(resources.get("image_id", "")).startswith(DOCKER):
@@ -175,8 +172,7 @@ def parse_image(image: str) -> ImageName:
 def pinned_image(image: str) -> str:
     """The image as `name@sha256:...`. One that names its digest is returned as it is, unasked.
 
-    Raises:
-        ImageNotFound: the registry does not know it, refuses, or does not answer.
+    Raises ImageNotFound: the registry does not know it, refuses, or does not answer.
     """
     parts = parse_image(image)
     if parts.digest is not None:

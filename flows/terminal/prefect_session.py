@@ -204,12 +204,8 @@ def lay_database(home: Path, env: Mapping[str, str]) -> None:
     """Give a home that has no database an empty one of the installed Prefect's newest schema.
 
     The first home of this user and version costs a run of Prefect's own `database upgrade`, each further one a copy of
-    a megabyte. A server makes sure of the schema itself, and finds nothing to do.
-
-    `env`: how Prefect is set up, its home included.
-
-    Raises:
-        CommandFailed: Prefect can't make one.
+    a megabyte. A server makes sure of the schema itself, and finds nothing to do. `env`: how Prefect is set up, its
+    home included. Raises CommandFailed: Prefect can't make one.
     """
     if (home / DATABASE).exists():
         return

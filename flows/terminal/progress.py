@@ -268,8 +268,7 @@ class RunWatcher:
     def _read(self, *, must: bool) -> RunProgress | None:
         """How the run stands; None if that can't be read now: who watches must not end what he watches.
 
-        Raises:
-            StoreError: it `must` be read, and can't be.
+        Raises StoreError: it `must` be read, and can't be.
         """
         try:
             return self._reader.read()

@@ -61,10 +61,8 @@ class Graded(NamedTuple):
 def regrade(ledger: Ledger, cell: str | None, *, dry_run: bool) -> list[Graded]:
     """Grade every committed evaluation of a run again; where anything changed, also the version, write a regrade.
 
-    Without a `cell`, the beginning of a key, all are graded.
-
-    Raises:
-        SpecsweepError: no such run or cell, or a step whose response log doesn't hold what was graded.
+    Without a `cell`, the beginning of a key, all are graded. Raises SpecsweepError: no such run or cell, or a step
+    whose response log doesn't hold what was graded.
     """
     plan = ledger.plan()
     chosen = [planned for planned in plan.cells if planned.cell.cell_key.startswith(cell or "")]

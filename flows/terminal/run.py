@@ -209,9 +209,8 @@ class PreparationFailed(SpecsweepError):
 def prepare(plan: Plan, console: Console) -> None:
     """Make the environments that the plan needs on this machine, and train what it needs of the demo family.
 
-    Raises:
-        InstallError: an environment could not be made.
-        PreparationFailed: a member of the family could not be trained.
+    Raises InstallError: an environment could not be made; PreparationFailed: a member of the family could not be
+    trained.
     """
     frameworks = framework_environments(plan) if plan.cloud is None else []  # a rented node makes its own
     with console.status("looking at environments") as status:

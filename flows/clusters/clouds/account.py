@@ -63,9 +63,7 @@ class Account(Protocol):
     def look(self) -> Sighting:
         """Every machine of every cluster whose name begins with `protocol.PREFIX`.
 
-        Raises:
-            NotAsked: there are no credentials, or no libraries.
-            CloudError: it could not be asked at all.
+        Raises NotAsked: there are no credentials, or no libraries; CloudError: it could not be asked at all.
         """
 
     def terminate(self, instances: Sequence[Instance]) -> None:

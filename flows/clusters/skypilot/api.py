@@ -96,10 +96,7 @@ def newest_job(name: str) -> Job:
     """The newest job of a cluster, asked over ssh, which costs the node a process or two.
 
     The queue is asked, for `job_status` can't say that there is none: SkyPilot 0.14 answers that its number is "None",
-    which its own SDK then fails to read.
-
-    Raises:
-        sky.exceptions.ClusterDoesNotExist: the cluster is gone.
+    which its own SDK then fails to read. Raises sky.exceptions.ClusterDoesNotExist: the cluster is gone.
     """
     jobs = call(lambda sky: sky.queue(name, all_users=True))  # newest first
     return Job(jobs[0].job_id, str(jobs[0].status.value)) if jobs else Job(None, None)
@@ -151,10 +148,8 @@ def offers(task: Any) -> list[Offer]:
     """Everything a `sky.Task` may be rented as, spot and on-demand, cheapest first; unpriced machines come first.
 
     Per cloud and entry of `any_of` it is the instance type that SkyPilot's optimizer would take. A task that says
-    `use_spot: false` gets on-demand offers only. What costs more than `max_hourly_cost` is left out.
-
-    Raises:
-        sky.exceptions.CloudError: the catalogue is not here and can't be fetched.
+    `use_spot: false` gets on-demand offers only. What costs more than `max_hourly_cost` is left out. Raises
+    sky.exceptions.CloudError: the catalogue is not here and can't be fetched.
     """
     sky_server.sdk()
     from sky import sky_logging

@@ -200,13 +200,9 @@ def call(
     """The result of one SDK request; it raises what the request raises.
 
     When the answer to a request that the server took is cut off, the answer is asked for again. The request is sent
-    again only if the server has forgotten it.
-
-    `request` is given the `sky` module and returns a request id, which `started` gets. `log` gets what SkyPilot
-    prints meanwhile.
-
-    Raises:
-        SkyUnavailable: the API server was gone `SERVER_TRIES` times.
+    again only if the server has forgotten it. `request` is given the `sky` module and returns a request id, which
+    `started` gets. `log` gets what SkyPilot prints meanwhile. Raises SkyUnavailable: the API server was gone
+    `SERVER_TRIES` times.
     """
     sky, request_id = sdk(), None
     for tried in range(1, SERVER_TRIES + 1):

@@ -141,8 +141,7 @@ def sky_task(file: TaskFile) -> Any:
 def task_for(file: TaskFile, rental: Rental, mounts: Mapping[str, str]) -> Any:
     """The `sky.Task` of one cell, on one offer, with files of ours mounted (their place on the node: here).
 
-    Raises:
-        TaskFileError: SkyPilot refuses it, or a node could not reach the store.
+    Raises TaskFileError: SkyPilot refuses it, or a node could not reach the store.
     """
     shares_files = rental.offer is not None and rental.offer.cloud in ("slurm", "ssh")
     if "://" not in rental.job.store_url and not shares_files:
