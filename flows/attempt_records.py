@@ -19,6 +19,9 @@ from warehouse.ledger.placement import MachineEnd, Offer, Placement, PlacementEn
 STOP_GRACE_S = 30.0
 """How long a node that is asked to stop may take to flush and close its attempt. It sees the request within 5 s."""
 
+MachineWord = Callable[[float], MachineEnd | None]
+"""What the cloud says of the end of the machine launched since a moment (see `Cluster.machine_end`)."""
+
 
 class RunnerSeen(NamedTuple):
     """What the store says of a placement's node runner; all None until it has been heard of."""
@@ -104,15 +107,7 @@ class AttemptRecords:
         while self._leases.closed(lease.epoch) is None and time.monotonic() < deadline:
             time.sleep(min(1.0, self._context.poll_s))
 
-    def close(
-        self,
-        ending: Ending,
-        tail: list[str],
-        machine_end: Callable[[float], MachineEnd | None],
-        at: str,
-        *,
-        was_there: bool = False,
-    ) -> None:
+    def close(self, ending: Ending, tail: list[str], machine_end: MachineWord, at: str, was_there: bool) -> None:
         """Record how the attempt ended, where its node could not, and how the placement did.
 
         `tail`: last lines of the node's log. `at`: when the cluster was down (ISO 8601). `was_there`: its
@@ -120,7 +115,9 @@ class AttemptRecords:
         """
         word = self._machines_word(machine_end) if ending.how.was_rented else None
         is_known = was_there or (word is not None and word.at_s is not None)
-        ended_at = at if is_known or not ending.how.was_rented else self._gone_at(at)
+        ended_at = at
+        if not is_known and ending.how.was_rented and (story := self.story()) is not None:
+            ended_at = iso_of(min(moment_s(at), estimated_end_s(self._ledger, story)))  # all were silent before that
         lease = self._lease_to_close(ending.how)
         if lease is not None:
             is_lost = ending.how.row.outcome == "lost"
@@ -147,18 +144,13 @@ class AttemptRecords:
         )
         self._placements.end(self._placement.number, end, word)
 
-    def _machines_word(self, machine_end: Callable[[float], MachineEnd | None]) -> MachineEnd | None:
+    def _machines_word(self, machine_end: MachineWord) -> MachineEnd | None:
         """What the cloud says of the placement's machine; that there was none is not believed of one that came up."""
         word = None if self._placement is None else machine_end(moment_s(self._placement.asked_at))
         if word is None or not word.is_of_none:
             return word
         story = self.story()
         return word if story is not None and story.up is None else None
-
-    def _gone_at(self, at: str) -> str:
-        """When the placement's machine was gone at the latest: `at`, unless all were silent for long before that."""
-        story = self.story()
-        return at if story is None else iso_of(min(moment_s(at), estimated_end_s(self._ledger, story)))
 
     def story(self) -> PlacementStory | None:
         """What is recorded of the placement; None if it is over, or another came after it."""
