@@ -73,11 +73,7 @@ async def _deployments_of_ours(client: PrefectClient) -> list[Ours]:
 
 
 def _patience_s(ours: Sequence[Ours], asked_s: int | None) -> int:
-    """Silence after which a flow run of ours is dead.
-
-    `ours`: the slowest heartbeat first; `asked_s` None: as short as that one allows. Raises AutomationsRefused: there
-    is no deployment of ours, or a live flow would be silent for longer.
-    """
+    """Silence after which a flow run of ours, the slowest heartbeat first, is dead; `asked_s` None: the shortest."""
     if not ours:
         raise AutomationsRefused(f"no deployment on this server has the tag {TAG!r}: run `prefect deploy --all` first")
     slowest = ours[0]
@@ -106,11 +102,10 @@ class NoServer(SpecsweepError):
 
 
 def install(silence_s: int | None = None) -> str:
-    """Create both automations on the server that this process talks to, replacing our earlier ones.
+    """Create both automations, replacing our earlier ones, on this process's Prefect server; says what they do.
 
-    A flow run is dead after `silence_s`; None: three heartbeats of our slowest deployment. Returns what they do, for
-    people. Raises AutomationsRefused: no deployment of ours is there, or one beats more slowly than that; NoServer: no
-    Prefect server is named, or it does not answer as one.
+    A flow run is dead after `silence_s`; None: three heartbeats of our slowest deployment. Raises AutomationsRefused:
+    none of ours is there, or one beats more slowly; NoServer: no Prefect server is named, or it does not answer as one.
     """
     try:
         return asyncio.run(_install(silence_s))
@@ -147,6 +142,7 @@ async def replace(silence_s: int) -> None:
 
 
 def _silent_runs_crash(silence_s: int) -> Automation:
+    said = f"no heartbeat for {silence_s} s"
     return Automation(
         name="specsweep: silent runs crash",
         trigger=EventTrigger(
@@ -156,14 +152,9 @@ def _silent_runs_crash(silence_s: int) -> Automation:
             match_related=_TAGGED,
             for_each={"prefect.resource.id"},
             posture=Posture.Proactive,
-            threshold=1,
             within=timedelta(seconds=silence_s),
         ),
-        actions=[
-            ChangeFlowRunState(
-                name="Crashed", state=StateType.CRASHED, force=False, message=f"no heartbeat for {silence_s} s"
-            )
-        ],
+        actions=[ChangeFlowRunState(name="Crashed", state=StateType.CRASHED, message=said)],
     )
 
 
@@ -181,14 +172,9 @@ def _crashed_sweeps_continue() -> Automation:
             match_related=[_TAGGED, _SWEEPS],
             for_each={"prefect.resource.id"},
             posture=Posture.Reactive,
-            threshold=1,
             within=LONGEST_RUN,
         ),
-        actions=[
-            ChangeFlowRunState(
-                name="AwaitingRetry", state=StateType.SCHEDULED, force=False, message="crashed: continue"
-            )
-        ],
+        actions=[ChangeFlowRunState(name="AwaitingRetry", state=StateType.SCHEDULED, message="crashed: continue")],
     )
 
 

@@ -27,19 +27,14 @@ from tasks.place import gpu
 from tasks.prompts import PROSE_KEPT_AS, paragraphs_here, prose_to_json
 from warehouse.ledger.commits import Ledger
 
-DEFAULT_STORE = "results"
-"""Where results go when neither an argument nor SPECSWEEP_STORE says: a folder of the checkout."""
-
 
 def store_url(asked: str | None) -> str:
-    """The store that a command or flow works on: the one asked for, else SPECSWEEP_STORE, else `results/`."""
-    return asked or os.environ.get("SPECSWEEP_STORE") or str(ROOT / DEFAULT_STORE)
+    """The store of a command or flow: the one asked for, else SPECSWEEP_STORE, else `results/` of the checkout."""
+    return asked or os.environ.get("SPECSWEEP_STORE") or str(ROOT / "results")
 
 
 def make_plan(name_or_path: str, gpu_name: str | None = None) -> Plan:
-    """The expanded plan of a sweep.
-
-    `gpu_name`: a file of gpus/ in place of the sweep's own.
+    """The expanded plan of a sweep, on its own GPU or on another file of gpus/.
 
     Raises:
         ConfigError: the sweep or something it names is wrong.
@@ -56,10 +51,7 @@ def make_plan(name_or_path: str, gpu_name: str | None = None) -> Plan:
 
 
 def record_run(ledger: Ledger, plan: Plan) -> None:
-    """Record what a run is and what its prompts are made of: nodes with another Python have other prose.
-
-    Raises StoreError: the run exists with another plan.
-    """
+    """Record a run's plan, or raise StoreError if it has another, and its prose: nodes' Python may have other prose."""
     ledger.write_plan(plan)
     ledger.write_prompts(PROSE_KEPT_AS, prose_to_json(paragraphs_here()))
 
@@ -69,6 +61,9 @@ def is_rejected(ledger: Ledger, planned: PlannedCell, done: Collection[str]) -> 
     gates = [step.step for step in planned.steps if step.is_gate]
     found = [ledger.read_commit(planned.cell.cell_key, gate) for gate in gates if gate in done]
     return any(commit is not None and commit.verdict == "rejected" for commit in found)
+
+
+_MEMORY = re.compile(r"\d+[GMT]B\+?", re.IGNORECASE)
 
 
 def family_members(plan: Plan) -> list[str]:
@@ -105,9 +100,6 @@ def _lacking(sweep: Sweep) -> Callable[[Technique], str | None]:
     return lacking
 
 
-_MEMORY = re.compile(r"\d+[GMT]B\+?", re.IGNORECASE)
-
-
 class _Cards(NamedTuple):
     """So many cards of one name; None: whichever has the memory that was asked for."""
 
@@ -116,10 +108,7 @@ class _Cards(NamedTuple):
 
 
 def require_cards(file: TaskFile, plan: Plan) -> None:
-    """Refuse a task that rents another card than the plan's, or more or fewer than a cell is served on.
-
-    Raises TaskFileError: so it does, in one of the places that it allows.
-    """
+    """Refuse, as TaskFileError, a task with a place of other cards than the plan's, or of another number of them."""
     for field, asked in _asked(file):
         try:
             problems = [_other(rented, planned) for rented in _cards(asked) for planned in plan.cells]

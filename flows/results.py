@@ -78,7 +78,7 @@ def unanswered_rows(store: Store, run_id: str) -> list[str]:
 
 
 def answers_of(store: Store, run_id: str) -> list[Answer]:
-    """What the run's rows alone answer, as the page would say it. Raises StoreError: nothing was published yet."""
+    """What the run's rows alone answer, as the page would say it; StoreError: nothing was published yet."""
     _, tables = current_tables(store)
     return answers(make_view({name: table.filter(run_id=run_id) for name, table in tables.items()}))
 

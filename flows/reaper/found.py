@@ -24,15 +24,9 @@ STRAY = "stray"
 class Found(NamedTuple):
     """A cluster, or machines that a cluster left.
 
-    Attributes:
-        cluster: its name, as `protocol.cluster_name` made it.
-        status: SkyPilot's word, or `NOT_IN_SKY` or `STRAY`.
-        in_sky: whether SkyPilot can be asked to take it down.
-        where: cloud and zone or region, e.g. `aws/us-east-1a spot`.
-        since_s: when it was launched, seconds since 1970; None if unknown.
-        price_usd_h: of one machine, by SkyPilot's catalogue; None if unknown.
-        instances: its machines, as their cloud says.
-        clouds_asked: whether its cloud was asked, so that an empty `instances` means that there are none.
+    `status`: SkyPilot's word, or `NOT_IN_SKY` or `STRAY`. `in_sky`: SkyPilot can be asked to take it down. `where`: as
+    in `aws/us-east-1a spot`. `since_s`: when it was launched, since 1970. `price_usd_h`: of one machine, by SkyPilot's
+    catalogue. `clouds_asked`: its cloud was asked, so that an empty `instances` means that there are none.
     """
 
     cluster: str
@@ -64,10 +58,9 @@ class Found(NamedTuple):
 def put_together(
     rented: Sequence[Rented], instances: Iterable[Instance], clouds_asked: Iterable[str], names: Iterable[str]
 ) -> list[Found]:
-    """Everything that is rented, sorted by name.
+    """Everything that is rented, sorted by name: what SkyPilot knows, and what the clouds do.
 
-    `rented` is what SkyPilot knows, `instances` what the clouds do, `names` the clusters that the store knows. Of
-    `clouds_asked` all machines are listed.
+    `names`: the clusters that the store knows. Of `clouds_asked` all machines are listed.
     """
     on_cloud = {each.name_on_cloud: each.name for each in rented if each.name_on_cloud}
     machines: dict[str, list[Instance]] = {}
@@ -156,21 +149,18 @@ class Fate(NamedTuple):
     why: str
 
 
-NOBODY = "nobody"
-
-
 def fate_of(found: Found, books: Books, now_s: float) -> Fate:
     """Decide about one cluster, by its owner as the books have it now."""
     cell = books.clusters.get(found.cluster)
     if cell is not None:
         owner = books.owner(cell)
         if owner is not None and found.status == STRAY:
-            return Fate(True, NOBODY, f"an earlier launch left it; {owner.doing}, elsewhere")
+            return Fate(True, "nobody", f"an earlier launch left it; {owner.doing}, elsewhere")
         if owner is not None:
             return Fate(False, owner.name, owner.doing)
-        return Fate(True, NOBODY, f"nobody works on its cell of run {cell.run_id}")
+        return Fate(True, "nobody", f"nobody works on its cell of run {cell.run_id}")
     if not books.knows_not(found.cluster):
-        return Fate(True, NOBODY, "no run of this store has its cell")
+        return Fate(True, "nobody", "no run of this store has its cell")
     whose = found.rented_by or "?"
     if found.expires_s is None:
         return Fate(False, whose, "of another store, and it does not say when it expires")
@@ -225,16 +215,11 @@ class Reaped(NamedTuple):
 
 
 class ReapReport(NamedTuple):
-    """One look at everything that is rented.
+    """One look at everything that is rented; the leases of `store` decided.
 
-    Attributes:
-        store: whose leases decided.
-        dry_run: nothing was done.
-        reaped: one per cluster, including those that were left.
-        asked: SkyPilot and the clouds that answered.
-        not_asked: who was not asked, and why; nothing can be rented there either.
-        problems: who should have answered, and did not.
-        closed: clusters of open records that were gone already.
+    `reaped`: one per cluster, including those that were left. `asked`: SkyPilot and the clouds that answered.
+    `not_asked`: who was not asked, and why; nothing can be rented there either. `problems`: who should have answered,
+    and did not. `closed`: clusters of open records that were gone already.
     """
 
     store: str

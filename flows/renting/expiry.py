@@ -88,8 +88,7 @@ def expiry_renewed(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) -> I
     names = [cluster_name(ledger.store.url, ledger.run_id, planned.cell.cell_key) for planned in plan.cells]
     ended = threading.Event()
     renewer = ExpiryRenewer(names, accounts(), tell)
-    thread = threading.Thread(target=renewer.run, args=(ended,), name="expiry", daemon=True)
-    thread.start()
+    threading.Thread(target=renewer.run, args=(ended,), name="expiry", daemon=True).start()
     try:
         yield
     finally:

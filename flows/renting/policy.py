@@ -159,10 +159,9 @@ class WatchedFrom(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """A job on its way to a deadline, in seconds.
+    """A job on its way to a deadline, in seconds; `start` is None while that is loose.
 
-    `start` is None while the deadline is loose; `left_s`: C(t); `time_left_s`: R(t); `changeover_s`: d, from asking
-    for a machine until it measures.
+    `left_s`: C(t); `time_left_s`: R(t); `changeover_s`: d, from asking for a machine until it measures.
     """
 
     start: WatchedFrom | None
@@ -208,10 +207,7 @@ class Pace(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What has been learnt so far.
-
-    `pace` is None without a deadline; `was_on_demand` says whether the cell's last machine was.
-    """
+    """What has been learnt so far: no `pace` without a deadline; `was_on_demand`: the cell's last machine."""
 
     memory: Failures
     pace: Pace | None
@@ -221,9 +217,9 @@ class Known(NamedTuple):
 def decide(
     offers: Sequence[Offer], need: CellNeed, cloud: Cloud, known: Known, now_s: float, rng: random.Random
 ) -> Decision:
-    """Where to rent a cell's next machine, or when to ask again.
+    """Where to rent a cell's next machine, or when to ask again; there is at least one offer.
 
-    There is at least one offer. `rng` breaks ties between pools of one price, and spreads the waits of several cells.
+    `rng` breaks ties between pools of one price, and spreads the waits of several cells.
     """
     choices = list(_preferred(offers, need, cloud, known))
     for wanted, why in choices:

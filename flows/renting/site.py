@@ -63,11 +63,10 @@ class PolicySite:
         places: int = 1,
         changeover_s: float = CHANGEOVER_S,
     ) -> None:
-        """Learn from the run's earlier placements; offers are not asked for until a cell needs one.
+        """Learn from `history`, the run's placements so far; offers are not asked for until a cell needs one.
 
-        `history`: placements of all cells of the run so far. `waiting_s`: forecast seconds of every cell that
-        is not measured, by its key. Without it each cell has the deadline to itself. `places`: cells that are
-        measured at the same time.
+        `waiting_s`: forecast seconds of every cell that is not measured, by its key; without it each cell has the
+        deadline to itself. `places`: cells that are measured at the same time.
         """
         self._offers, self.cluster, self._cloud = offers, make_cluster, cloud
         self._now_s, self._rng = now_s, rng
@@ -159,7 +158,7 @@ class PolicySite:
 def expected(plan: Plan, ledger: Ledger | None) -> Forecast:
     """The forecast of what is left, on demand where spot is asked for and would not be rented.
 
-    `ledger` is None where there is no store yet. Raises TaskFileError: the sweep's `cloud.task` can't be used.
+    `ledger` is None where there is no store yet. TaskFileError: the sweep's `cloud.task` can't be used.
     """
     committed = {} if ledger is None else ledger.committed_steps()
     left = forecast(plan, committed)

@@ -93,16 +93,11 @@ class TaskFile(NamedTuple):
 
 
 class Rental(NamedTuple):
-    """What one cell's task needs in addition to the file.
+    """What one cell's task needs in addition to the file. `offer` None leaves the choice to SkyPilot.
 
-    Attributes:
-        job: the cell, its run and its store.
-        offer: what is rented; None leaves the choice to SkyPilot.
-        image: the engine's container image, pinned as `name@sha256:...`; used if the task runs in a container.
-        expires_s: seconds since 1970 after which anybody may remove the cluster.
-        git_sha: commit of this checkout; the node gets no .git.
-        git_dirty: whether the checkout has uncommitted changes.
-        unattended_h: hours after which a machine that has a timer ends itself, if its flow is not heard of.
+    `image`: the engine's, pinned as `name@sha256:...`; used if the task runs in a container. `expires_s`: seconds since
+    1970 after which anybody may remove the cluster. `git_sha`, `git_dirty`: of this checkout; the node gets no .git.
+    `unattended_h`: hours after which a machine that has a timer ends itself, if its flow is not heard of.
     """
 
     job: CellJob
@@ -139,10 +134,7 @@ def sky_task(file: TaskFile) -> Any:
 
 
 def task_for(file: TaskFile, rental: Rental, mounts: Mapping[str, str]) -> Any:
-    """The `sky.Task` of one cell, on one offer, with files of ours mounted (their place on the node: here).
-
-    Raises TaskFileError: SkyPilot refuses it, or a node could not reach the store.
-    """
+    """The `sky.Task` of one cell, on one offer; TaskFileError: SkyPilot refuses it, or no node can reach the store."""
     shares_files = rental.offer is not None and rental.offer.cloud in ("slurm", "ssh")
     if "://" not in rental.job.store_url and not shares_files:
         raise TaskFileError(
