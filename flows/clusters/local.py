@@ -24,12 +24,10 @@ class LocalSite:
 
     def choose(self, need: CellNeed) -> Launch:
         """Always here, whatever the cell needs."""
-        del need
         return Launch(None)
 
     def cluster(self, cell_key: str, offer: Offer | None) -> Cluster:
         """One subprocess per cell; this machine has no offers."""
-        del cell_key, offer
         return LocalCluster()
 
     def ended(self, cell_key: str, offer: Offer, loss: Ended | None, detail: str = "") -> None:
@@ -75,7 +73,6 @@ class LocalCluster:
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         """The node runner's exit code (see `Cluster.look`)."""
-        del heard_s, insist
         code = None if self._process is None else self._process.poll()
         return None if code is None else Ending.of_runner(code)
 
@@ -105,4 +102,3 @@ class LocalCluster:
 
     def machine_end(self, since_s: float) -> None:
         """Always None: this machine goes on."""
-        del since_s

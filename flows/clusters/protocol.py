@@ -85,10 +85,7 @@ class Cluster(Protocol):
         """Whether an earlier flow's cluster of this name still runs the cell; then it is followed, not launched."""
 
     def launch(self, job: CellJob) -> float | None:
-        """Start the node runner, or raise LaunchFailed.
-
-        Returns the moment from which the cloud counts the machine's time, seconds since 1970; None if nobody knows.
-        """
+        """Start the node runner (else LaunchFailed); since when its cloud bills it, s since 1970; None: unknown."""
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         """How it ended; None while it runs. Never blocks for long.

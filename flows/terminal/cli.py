@@ -71,7 +71,6 @@ def sweep(
     ] = False,
 ) -> None:
     """Handle what comes before the command's name."""
-    del show_version  # its callback has done everything
 
 
 @app.command(epilog="Examples: sweep plan full    sweep plan my/sweep.yaml --json")
@@ -85,8 +84,8 @@ def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, a
     planned = make_plan(name)
     opened = open_store(store_url(store))
     ledger = Ledger(opened, run_id or default_run_id(planned))
-    left = expected(planned, ledger if _is_there(opened) else None)
-    cloud = planned.cloud
+    is_there = "://" in opened.url or Path(opened.url).exists()
+    left, cloud = expected(planned, ledger if is_there else None), planned.cloud
     budgets = [] if cloud is None else Purse(opened, ledger.run_id, cloud.budget, time.time).fits(left)
     if as_json:
         limits = [fit._asdict() | {"fits": fit.fits} for fit in budgets]
@@ -297,7 +296,6 @@ def main() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    del frame
     for each in STOP_SIGNALS:  # a second Ctrl-C must not cut the cleanup short
         signal.signal(each, signal.SIG_IGN)
     print("sweep: stopping", file=sys.stderr)
@@ -310,7 +308,3 @@ def _runs_in(store: Store) -> list[str]:
     if not known:
         raise StoreError(f"no run in {store.url} yet: `sweep run demo` makes one")
     return known
-
-
-def _is_there(store: Store) -> bool:
-    return "://" in store.url or Path(store.url).exists()

@@ -23,10 +23,7 @@ class FlowProcess:
     """A flow that has been started, with everything of its group."""
 
     def __init__(self, home: Path, arguments: list[str]) -> None:
-        """End what killed flows of this home left, and start one.
-
-        `home` is Prefect's, and also gets the log and the record of the group.
-        """
+        """End what killed flows of this Prefect home left, and start one, with its log and record there."""
         home.mkdir(parents=True, exist_ok=True)
         self.log_path = home / "flow.log"
         self.group = process_group.new_group(process_group.SESSION_VARIABLE)

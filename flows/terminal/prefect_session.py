@@ -54,10 +54,9 @@ class SessionFailed(SpecsweepError):
 
 
 def our_environment(home: Path, api_url: str | None) -> dict[str, str]:
-    """This process's environment with a Prefect home of our own and nothing of the user's Prefect.
+    """This process's environment with nothing of the user's Prefect: profile, database and storage are in `home`.
 
-    `home` gets Prefect's profile, database and storage. Without `api_url` Prefect starts an ephemeral server inside
-    the process.
+    Without `api_url` Prefect starts an ephemeral server inside the process.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     env |= OUR_SETTINGS | {"PREFECT_HOME": str(home), "PYTHONPATH": str(ROOT), "PREFECT_LOGGING_COLORS": "false"}
@@ -73,10 +72,9 @@ class PrefectSession:
     """A server and a worker. Use as a context manager; what a killed session left is ended by the next one."""
 
     def __init__(self, home: Path, settings: Mapping[str, str] | None = None, silence_s: int | None = None) -> None:
-        """Choose a free port; nothing is started yet.
+        """Choose a free port; nothing is started yet. `settings`: further variables for server, worker and flows.
 
-        `settings`: further variables for server, worker and flows. `silence_s`: after which a flow run counts
-        as crashed; None: the default of `flows.automations`.
+        `silence_s`: after which a flow run counts as crashed; None: the default of `flows.automations`.
         """
         self.home = home
         self.url = f"http://127.0.0.1:{free_port()}"
@@ -201,11 +199,10 @@ DATABASE = "prefect.db"
 
 
 def lay_database(home: Path, env: Mapping[str, str]) -> None:
-    """Give a home that has no database an empty one of the installed Prefect's newest schema.
+    """Give a home that has no database an empty one of the installed Prefect's newest schema, or raise CommandFailed.
 
     The first home of this user and version costs a run of Prefect's own `database upgrade`, each further one a copy of
-    a megabyte. A server makes sure of the schema itself, and finds nothing to do. `env`: how Prefect is set up, its
-    home included. Raises CommandFailed: Prefect can't make one.
+    a megabyte. A server makes sure of the schema itself, and finds nothing to do.
     """
     if (home / DATABASE).exists():
         return

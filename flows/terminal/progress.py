@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from configs.schema import Plan, PlannedCell
+from configs.schema import Plan
 from configs.visits import split_name
 from flows.forecast.estimates import start_s
 from flows.forecast.forecast import forecast
@@ -25,7 +25,7 @@ from warehouse.ledger.store import StoreError
 from warehouse.ledger.verdicts import VERDICTS, Reason, Verdict
 
 StepState = Verdict | Literal["running", "waiting", "skipped", "dropped"]
-"""Of a measurement: a step in one visit, by its name in the ledger."""
+"""Of a measurement: a step in one engine start, by its name in the ledger."""
 
 FLOW_START_S = 12.0
 """From asking for a flow until its first engine is started: processes of Prefect and of ours (measured 10-14)."""
@@ -71,15 +71,11 @@ class CellProgress(NamedTuple):
 
     def document(self) -> dict[str, object]:
         """The cell for `--json`."""
-        doing = None if self.heartbeat is None else self.heartbeat.model_dump(mode="json")
-        conditions = {name: {"ok": ok, "of": of} for name, (ok, of) in self.judged.items()}
         return {
-            "label": self.label,
-            "cell_key": self.cell_key,
-            "steps": dict(self.steps),
-            "conditions": conditions,
-            "heartbeat": doing,
-        }
+            "label": self.label, "cell_key": self.cell_key, "steps": dict(self.steps),
+            "conditions": {name: {"ok": ok, "of": of} for name, (ok, of) in self.judged.items()},
+            "heartbeat": None if self.heartbeat is None else self.heartbeat.model_dump(mode="json"),
+        }  # fmt: skip
 
 
 class RunProgress(NamedTuple):
@@ -122,9 +118,13 @@ class ProgressReader:
             key, done = planned.cell.cell_key, committed.get(planned.cell.cell_key, ())
             states: dict[str, StepState] = {}
             judged: dict[str, tuple[int, int]] = {}
-            for name in _names(planned):
+            order = [step.step for step in planned.steps]  # the starts of a step side by side
+            names = [each.name for each in planned.measurements]
+            for name in sorted(names, key=lambda name: order.index(split_name(name)[0])):
                 commit = self._commit(key, name) if name in done else None
-                states[name] = _state_of(commit)
+                states[name] = "waiting" if commit is None else commit.verdict
+                if commit is not None and Reason.DROPPED in commit.reasons:
+                    states[name] = "dropped"
                 if commit is not None and commit.judged is not None and commit.judged_ok is not None:
                     judged[name] = (commit.judged_ok, commit.judged)
             gates = {each.name for each in planned.measurements if each.spec.is_gate}
@@ -149,25 +149,10 @@ class ProgressReader:
         return CellProgress(label, key, states, judged, beat, failure)
 
     def _commit(self, key: str, name: str) -> Commit | None:
-        if (key, name) not in self._commits:
-            commit = self._ledger.read_commit(key, name)
-            if commit is None:
-                return None
+        commit = self._commits.get((key, name)) or self._ledger.read_commit(key, name)
+        if commit is not None:
             self._commits[key, name] = commit
-        return self._commits[key, name]
-
-
-def _state_of(commit: Commit | None) -> StepState:
-    if commit is None:
-        return "waiting"
-    return "dropped" if Reason.DROPPED in commit.reasons else commit.verdict
-
-
-def _names(planned: PlannedCell) -> list[str]:
-    """Names of a cell's measurements, the visits of a step side by side."""
-    names = [each.name for each in planned.measurements]
-    order = [step.step for step in planned.steps]
-    return sorted(names, key=lambda name: order.index(split_name(name)[0]))
+        return commit
 
 
 class TimeLeft:
@@ -266,10 +251,7 @@ class RunWatcher:
         self._line_at = time.monotonic()
 
     def _read(self, *, must: bool) -> RunProgress | None:
-        """How the run stands; None if that can't be read now: who watches must not end what he watches.
-
-        Raises StoreError: it `must` be read, and can't be.
-        """
+        """How the run stands; None, or StoreError if it `must` be read, if it can't be: watching must not end it."""
         try:
             return self._reader.read()
         except StoreError as error:

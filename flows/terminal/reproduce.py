@@ -48,10 +48,7 @@ def reproduce(store: Store, cell: str, run_id: str | None) -> dict[str, Any]:
 
 
 def _client_call(ledger: Ledger, planned: PlannedCell, argv: str | None) -> str | None:
-    """The first timed request of the first throughput condition, as curl.
-
-    None: the cell has no such step, or its prompts are from a version that made them otherwise.
-    """
+    """The first timed request of the first throughput condition, as curl; None: no such step, or prompts made anew."""
     step = next((spec for spec in planned.steps if isinstance(spec, ThroughputStep)), None)
     if step is None or argv is None:
         return None

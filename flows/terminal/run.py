@@ -38,7 +38,6 @@ from warehouse.report.page import write_report
 LINE_EVERY_S = 20.0
 """Pause between two lines of progress where no terminal can show a moving one."""
 
-
 DEPLOYED = ("demo", "full", "nightly")
 """Sweeps with a deployment of their own in `prefect.yaml`."""
 
@@ -57,7 +56,6 @@ NEXT = """next:    bin/sweep run demo-all    more techniques and loads of the sa
 
 UNANSWERED_CODE = 4
 """Exit code of `sweep run` where all was measured and requests failed or came back short: README and --help say so."""
-
 
 Way = Callable[[Ledger, Plan, str, Console], int]
 """How a flow is run, `run_here` or `through_prefect`: shows it until it ends, and returns its exit code."""
@@ -94,7 +92,12 @@ def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, w
             return code
         remark = f"took {time.monotonic() - started:.0f} s"
     _show_results(ledger, console, remark)
-    return _code_of_rows(ledger, console)
+    named = unanswered_rows(store, ledger.run_id)
+    if not named:
+        return 0
+    words = f"requests failed or came back short: {'; '.join(named)}"
+    console.print(words, style="red", soft_wrap=True, highlight=False, markup=False)
+    return UNANSWERED_CODE
 
 
 def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
@@ -132,16 +135,6 @@ def _show_results(ledger: Ledger, console: Console, remark: str) -> None:
     console.print(f"page:    {store.uri('report.html')}", soft_wrap=True, highlight=False)
     if all(planned.cell.model.family_member is not None for planned in ledger.plan().cells):
         console.print(NEXT, highlight=False, markup=False)
-
-
-def _code_of_rows(ledger: Ledger, console: Console) -> int:
-    """The exit code of a measured, published run by its rows as they stand; names those that make it no 0."""
-    named = unanswered_rows(ledger.store, ledger.run_id)
-    if not named:
-        return 0
-    words = f"requests failed or came back short: {'; '.join(named)}"
-    console.print(words, style="red", soft_wrap=True, highlight=False, markup=False)
-    return UNANSWERED_CODE
 
 
 def through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
@@ -207,11 +200,7 @@ class PreparationFailed(SpecsweepError):
 
 
 def prepare(plan: Plan, console: Console) -> None:
-    """Make the environments that the plan needs on this machine, and train what it needs of the demo family.
-
-    Raises InstallError: an environment could not be made; PreparationFailed: a member of the family could not be
-    trained.
-    """
+    """Make the plan's environments on this machine, else InstallError, and train what it needs of the demo family."""
     frameworks = framework_environments(plan) if plan.cloud is None else []  # a rented node makes its own
     with console.status("looking at environments") as status:
         for name in ("node", *engine_environments(plan), *frameworks):

@@ -50,10 +50,9 @@ class LaunchBounds(NamedTuple):
 
 
 class LaunchWatch:
-    """Watches one launch.
+    """Watches one launch. Afterwards `cut` is the error that it was cut short with, if it was.
 
-    Afterwards `cut` is the error that it was cut short with, if it was. `rented_at_s` says since when the machine costs
-    money: seconds since 1970; None if the cloud did not say.
+    `rented_at_s`: since when the machine costs money, seconds since 1970; None if the cloud did not say.
     """
 
     def __init__(

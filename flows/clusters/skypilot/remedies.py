@@ -31,8 +31,6 @@ class _Known(NamedTuple):
     refuses: bool = False
 
 
-_PERMISSIONS = "give the account the permissions listed under docs.skypilot.co/en/latest/cloud-setup/cloud-permissions"
-
 KNOWN: tuple[_Known, ...] = (
     _Known(
         r"Could not connect to SkyPilot API server at \S+[^.\s]",
@@ -141,7 +139,7 @@ KNOWN: tuple[_Known, ...] = (
         r"UnauthorizedOperation|AccessDenied\w*|You are not authorized to perform|does not have permission"
         r"|IAM_PERMISSION_DENIED|Required '[\w.]+' permission|Policy update access denied"
         r"|is not found or access is unauthorized",
-        _PERMISSIONS,
+        "give the account the permissions listed under docs.skypilot.co/en/latest/cloud-setup/cloud-permissions",
         "the cloud account lacks a permission",
         refuses=True,
     ),
@@ -176,20 +174,15 @@ KNOWN: tuple[_Known, ...] = (
 )
 """Most specific first: a refusal for lack of quota also says that no resources could be acquired."""
 
-
 NO_QUOTA = re.compile(r"vCPU limit of 0 |Limit: 0(?:\.0)?(?: |$)")
 """A quota that is used up comes back; one of 0 does not."""
-
 
 CLOUD_SAID = re.compile(r"(?:An error occurred \(|HttpError |Quota ')[^\n]*")
 """The words of AWS's and Google's own libraries in what SkyPilot prints."""
 
 
 def cloud_words(lines: Iterable[str]) -> str:
-    """What the cloud itself said in the log of a launch, each sentence once.
-
-    An error of SkyPilot's about a launch names the zone and leaves the cloud's reason to its log.
-    """
+    """What the cloud itself said in the log of a launch, each sentence once: SkyPilot's error only names the zone."""
     return " ".join(dict.fromkeys(found[0] for line in lines if (found := CLOUD_SAID.search(line))))
 
 
@@ -201,10 +194,7 @@ def refuses(error_text: str) -> bool:
 
 
 def explain(error_text: str) -> str:
-    """An error of SkyPilot or of a cloud as one line: `cause; remedy: what to do`.
-
-    An unknown error is quoted, shortened to its beginning and its end, without a remedy.
-    """
+    """An error as one line: `cause; remedy: what to do`. An unknown one is quoted, its middle left out."""
     text = _plain(error_text)
     recognised = _recognised(text)
     if recognised is not None:
@@ -228,22 +218,15 @@ def _recognised(text: str) -> tuple[_Known, re.Match[str]] | None:
     return next(((known, found) for known, found in tried if found), None)
 
 
-RACED = "InvalidPermission.Duplicate"
-"""EC2's word to the second of two launches that open a port of a region's new security group: it is open by now."""
-
-
 def was_raced(log: Sequence[str]) -> bool:
-    """Whether a launch failed because another was there first, so that the same launch may succeed now."""
-    return RACED in cloud_words(log)
+    """Whether another launch was first to open a port of a region's new security group: now this one may succeed."""
+    return "InvalidPermission.Duplicate" in cloud_words(log)
 
 
 def launch_failed(
     error: Exception, where: str, log: Sequence[str], left_of_it: Callable[[], Sequence[Rented]]
 ) -> LaunchFailed:
-    """Why a launch failed, by SkyPilot's exception, its log, and what is left of the cluster.
-
-    `log`: SkyPilot's lines about the launch. `left_of_it` asks the cloud for the cluster, and may raise anything.
-    """
+    """Why a launch failed, by SkyPilot's exception and log; `left_of_it` asks the cloud, and may raise anything."""
     said = sky_server.text_of(error)
     errors = sky_server.sdk().exceptions
     if isinstance(error, errors.ResourcesUnavailableError):

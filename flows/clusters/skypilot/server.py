@@ -197,12 +197,10 @@ def _last_words() -> str:
 def call(
     request: Callable[[Any], Any], log: Path | None = None, started: Callable[[Any], None] = lambda _: None
 ) -> Any:
-    """The result of one SDK request; it raises what the request raises.
+    """The result of one SDK request, or what it raises; SkyUnavailable: its server was gone `SERVER_TRIES` times.
 
-    When the answer to a request that the server took is cut off, the answer is asked for again. The request is sent
-    again only if the server has forgotten it. `request` is given the `sky` module and returns a request id, which
-    `started` gets. `log` gets what SkyPilot prints meanwhile. Raises SkyUnavailable: the API server was gone
-    `SERVER_TRIES` times.
+    `request` is given the `sky` module and returns a request id, which `started` gets; `log` gets what is printed. An
+    answer that is cut off is asked for again. The request is sent again only if the server has forgotten it.
     """
     sky, request_id = sdk(), None
     for tried in range(1, SERVER_TRIES + 1):
@@ -263,7 +261,7 @@ def _is_forgotten(sky: Any, error: Exception) -> bool:
 
 
 def end_leftovers(home: Path) -> list[int]:
-    """Kill what writes into the logs of `home`'s API server, unless that server lives; returns the pids.
+    """Kill what writes into the logs of `home`'s API server, unless that lives; returns the pids.
 
     The caller keeps others from starting a server meanwhile: one that is being started does not count as one yet.
     """

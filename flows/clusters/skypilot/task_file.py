@@ -44,11 +44,6 @@ IMAGE_VARIABLE = "SPECSWEEP_IMAGE_DIGEST"
 BUILD_VARIABLE, NAMED_COMMIT = "SPECSWEEP_VLLM", re.compile(r"@[0-9a-f]{40}(#.*)?$")
 """The requirement that a node builds its engine from, and how one ends that names a commit."""
 
-LABEL_LENGTH = 63
-
-STATIC = ("env", "shared-credentials-file", "config-file")
-"""What botocore calls the ways in which keys are found that SkyPilot would write down."""
-
 
 class TaskFileError(LaunchFailed):
     """A task can't be used; the text names the file, the field, its value and the remedy."""
@@ -213,8 +208,8 @@ def _pinned(task: Any, rental: Rental) -> Any:
 
 
 def _label_value(text: str) -> str:
-    """The text as every cloud accepts it: GCP allows lower-case letters, digits, `_` and `-`."""
-    return re.sub(r"[^a-z0-9_-]+", "-", text.lower())[:LABEL_LENGTH].strip("-")
+    """The text as every cloud accepts it: GCP allows 63 lower-case letters, digits, `_` and `-`."""
+    return re.sub(r"[^a-z0-9_-]+", "-", text.lower())[:63].strip("-")
 
 
 def _envs(rental: Rental) -> dict[str, str]:
@@ -279,7 +274,8 @@ def require_no_keys_in_mounts(file: TaskFile) -> None:
     if not cached or not any(cloud.startswith(("aws", "*")) for cloud in clouds):
         return
     credentials = boto3.Session().get_credentials()
-    if credentials is not None and credentials.method in STATIC:
+    # botocore's words for the ways in which keys are found that SkyPilot would write down
+    if credentials is not None and credentials.method in ("env", "shared-credentials-file", "config-file"):
         why = "SkyPilot would write your AWS keys, which don't expire, into command lines"
         remedy = f"{why}: rent with `aws sso login` or a role, or leave the mount out, as h100-spot does"
         raise file.wrong(f"file_mounts.{cached[0]}.mode", modes[cached[0]], remedy)
