@@ -24,24 +24,19 @@ from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Offer, Placement, PlacementStory
 from warehouse.ledger.store import StoreAway, until_back
 
-LOG_TAIL_LINES = 30
-"""Lines of the node's log kept in the row of a lost attempt."""
-
-SETTLE_S = 3.0
-"""How long a cluster may take to notice that its runner, which has closed its attempt, has ended."""
+LOG_TAIL_LINES = 30  # lines of the node's log kept in the row of a lost attempt
+SETTLE_S = 3.0  # how long a cluster may take to notice that its runner, which has closed its attempt, has ended
 
 START_DEADLINE_S = 2400.0
 """From submission to the first sign of life: the node installs its environment and pulls an image of 15 GB."""
 
-BUDGET_EVERY_S = 30.0
-"""Pause between two budget checks while a node works."""
+BUDGET_EVERY_S = 30.0  # pause between two budget checks while a node works
 
 TAKEN_WITHIN_S = 150.0
 """EC2 takes a machine back two minutes after its notice (its user guide). The other half minute is for clocks and its
 own word."""
 
-UNEASY_S = 20.0
-"""After this much silence a runner is polled as often as at first; four heartbeats."""
+UNEASY_S = 20.0  # after this much silence a runner is polled as often as at first; four heartbeats
 
 
 class _Watch:

@@ -34,16 +34,14 @@ TAG = "specsweep"
 MAX_FLOW_RUNS = 5
 """How often one flow run may be started, crashes included, before it gives up: a loop would cost money for ever."""
 
-BEATS_MISSED = 3
-"""Heartbeats in a row that must be missing before a flow run counts as dead."""
+BEATS_MISSED = 3  # heartbeats in a row that must be missing before a flow run counts as dead
 
 HEARTBEAT_VARIABLES = ("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "PREFECT_RUNNER_HEARTBEAT_FREQUENCY")
 """Job variables that set a deployment's heartbeat, in Prefect's order; they win over the worker's own settings."""
 
 DEFAULT_HEARTBEAT_S = int(FlowsSettings.model_fields["heartbeat_frequency"].default)
 
-PAGE = 200
-"""Deployments that Prefect lists at once."""
+PAGE = 200  # deployments that Prefect lists at once
 
 
 class AutomationsRefused(SpecsweepError):
@@ -88,8 +86,7 @@ def _patience_s(ours: Sequence[Ours], asked_s: int | None) -> int:
     return asked_s
 
 
-LONGEST_RUN = timedelta(days=30)
-"""How long after its start a crash of a flow run is still seen."""
+LONGEST_RUN = timedelta(days=30)  # how long after its start a crash of a flow run is still seen
 
 _ENDINGS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
 _STARTS = {f"prefect.flow-run.{state}" for state in ("Running", "Retrying", "Rerunning")}

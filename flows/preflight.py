@@ -27,8 +27,7 @@ from tasks.guards.steadiness import other_gpu
 from tasks.place import gpu
 from warehouse.ledger.commits import Ledger
 
-NOT_COPIED = ROOT / ".skyignore"
-"""Names what SkyPilot leaves out of the copy of the checkout that nodes get."""
+NOT_COPIED = ROOT / ".skyignore"  # names what SkyPilot leaves out of the copy of the checkout that nodes get
 
 
 class DatasetUnreachable(SpecsweepError):

@@ -21,14 +21,9 @@ from warehouse.ledger.clock import HOUR_S
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.looks import LONGEST_S, SharedLook, pause_s
 
-LOOK_EVERY_S = 1.0
-"""Pause between two looks for a free slot."""
-
-LOCAL_POLL_S = 1.0
-"""Pause between two looks at a runner of this machine; cheap enough not to disturb its measurement."""
-
-CLOUD_POLL_S = 3.0
-"""Shortest pause between two looks at a node, which one listing answers for all nodes of a flow."""
+LOOK_EVERY_S = 1.0  # pause between two looks for a free slot
+LOCAL_POLL_S = 1.0  # pause between two looks at a runner of this machine; cheap enough not to disturb its measurement
+CLOUD_POLL_S = 3.0  # shortest pause between two looks at a node, which one listing answers for all nodes of a flow
 
 
 class Slots:

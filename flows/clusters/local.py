@@ -15,8 +15,7 @@ from tasks.host import environments, process_group
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Offer
 
-STOP_GRACE_S = 60.0
-"""How long a node runner may take to stop its engine and close its attempt before it is killed."""
+STOP_GRACE_S = 60.0  # how long a node runner may take to stop its engine and close its attempt before it is killed
 
 
 class LocalSite:

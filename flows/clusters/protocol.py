@@ -120,11 +120,8 @@ class Site(Protocol):
         """Remember how a placement ended (`Ended.loss`; None: it was not the place's fault), and what was said."""
 
 
-PREFIX = "specsweep-"
-"""Beginning of every cluster's name."""
-
-LABEL = "specsweep"
-"""Label of everything rented: its value is the store's hash."""
+PREFIX = "specsweep-"  # beginning of every cluster's name
+LABEL = "specsweep"  # label of everything rented: its value is the store's hash
 
 
 def store_hash(store_url: str) -> str:

@@ -17,11 +17,8 @@ from warehouse.dataset.spending import Spending, Spent
 from warehouse.ledger.looks import SharedLook
 from warehouse.ledger.store import Store
 
-Field = Literal["cell_usd", "run_usd", "month_usd"]
-"""A field of `cloud.budget`."""
-
-SOME_SWEEP_FILE = "the sweep's file"
-"""Where to raise a budget if nobody says which file sets it."""
+Field = Literal["cell_usd", "run_usd", "month_usd"]  # a field of `cloud.budget`
+SOME_SWEEP_FILE = "the sweep's file"  # where to raise a budget if nobody says which file sets it
 
 MOST_DIGITS = 6
 """Most digits after the point that are shown to tell two amounts apart; a second of an H100 costs 0.001 USD."""

@@ -44,8 +44,7 @@ GENERATE_OVERHEAD_S = 0.09
 """The same of Hugging Face's `generate`, which launches every kernel by itself: the AR row of mtp-transformers-h100,
 8.8 tok/s, less what its weights take to be read. Our guards call that row too slow for its card; it is the only one."""
 
-KV_BYTES_PER_VALUE = 2
-"""The key/value cache stays in 16 bits, whatever the weights are."""
+KV_BYTES_PER_VALUE = 2  # the key/value cache stays in 16 bits, whatever the weights are
 
 GAIN_BY_METHOD = {
     "ar": 1.0,
@@ -70,17 +69,10 @@ BATCH_EFFICIENCY = 0.85
 """Of several requests at a time, each runs at this share of what the roofline says. The AR rows of mtp-dflash-h100 at
 16 at a time are 0.62 (31B) and 1.26 (26B-A4B) of it; their geometric mean is 0.89."""
 
-ENGINE_GB = 4.0
-"""GPU memory that neither weights nor cache can have: activations, graphs, a draft model. Assumed."""
-
-CPU_TOK_S = 500.0
-"""Tokens per second of the tiny family's target on one CPU core (measured 488-595 on two cores)."""
-
-CPU_GENERATE_TOK_S = 100.0
-"""The same of `generate` (measured 102 beside busy neighbours, up to 246 without)."""
-
-CPU_MOST_AT_ONCE = 4
-"""Requests beyond which two cores get no faster. Assumed: the most that the demo asks for."""
+ENGINE_GB = 4.0  # GPU memory that neither weights nor cache can have: activations, graphs, a draft model. Assumed
+CPU_TOK_S = 500.0  # tokens per second of the tiny family's target on one CPU core (measured 488-595 on two cores)
+CPU_GENERATE_TOK_S = 100.0  # the same of `generate` (measured 102 beside busy neighbours, up to 246 without)
+CPU_MOST_AT_ONCE = 4  # requests beyond which two cores get no faster. Assumed: the most that the demo asks for
 
 
 def decode_tok_s(cell: Cell, gpu: Gpu, context_tokens: int, at_once: int = 1) -> float:
@@ -167,14 +159,12 @@ def _effective(at_once: int) -> float:
     return at_once * BATCH_EFFICIENCY if at_once > 1 else 1.0
 
 
-CPU_START_S = 25.0
-"""An engine start on a CPU, its packages already byte-compiled (measured 19-29 s)."""
+CPU_START_S = 25.0  # an engine start on a CPU, its packages already byte-compiled (measured 19-29 s)
 
 GPU_LAUNCH_S = 300.0
 """From asking a cloud for a machine to an engine that may start: provisioning, and pulling the image."""
 
-GPU_START_S = 180.0
-"""Reading weights, compiling and capturing graphs on one GPU (measured 125-202 s on an H200)."""
+GPU_START_S = 180.0  # reading weights, compiling and capturing graphs on one GPU (measured 125-202 s on an H200)
 
 DOWNLOAD_GB_S = 0.45
 """Speed at which a checkpoint arrives on a new cluster: that of the disk. 437 MiB/s of gp3 on AWS at `disk_tier: high`
@@ -183,8 +173,7 @@ DOWNLOAD_GB_S = 0.45
 CHECKPOINT_BYTES_PER_PARAM = 2.0
 """What is downloaded if the precision is made while loading: the checkpoint is in 16 bits."""
 
-STEP_SETUP_S = 2.0
-"""Fixed cost of a step: prompts, counters before and after, commit."""
+STEP_SETUP_S = 2.0  # fixed cost of a step: prompts, counters before and after, commit
 
 
 def download_s(cell: Cell) -> float:

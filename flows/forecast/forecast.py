@@ -146,11 +146,8 @@ def total(costs: Sequence[float | None]) -> float | None:
     return sum(known) if len(known) == len(costs) else None
 
 
-ForecastState = Literal["measured", "to measure"]
-"""Committed already, still to do, or planned but beyond this version."""
-
-HEADLINE_CONTEXT_TOKENS = 256
-"""Context at which a cell's expected speed is shown."""
+ForecastState = Literal["measured", "to measure"]  # committed already, still to do, or planned but beyond this version
+HEADLINE_CONTEXT_TOKENS = 256  # context at which a cell's expected speed is shown
 
 
 class StepForecast(Frozen):

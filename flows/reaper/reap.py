@@ -16,8 +16,7 @@ from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import PlacementStory
 from warehouse.ledger.store import Store
 
-REASON = "reaped: nobody owned its cluster"
-"""Reason of an attempt that the reaper closes."""
+REASON = "reaped: nobody owned its cluster"  # reason of an attempt that the reaper closes
 
 GONE = "gone when the reaper looked, and nobody managed it"
 """Detail of a placement whose cluster vanished without a word; its end is estimated (`warehouse.ledger.claims`)."""

@@ -18,11 +18,8 @@ from flows.clusters.protocol import cluster_name
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL
 from warehouse.ledger.commits import Ledger
 
-EXPIRES_AFTER_S = 24 * 3600.0
-"""How far ahead the label is set, at the launch and with each renewal."""
-
-RENEW_EVERY_S = 3600.0
-"""Pause between two renewals: a cloud may fail twenty of them in a row."""
+EXPIRES_AFTER_S = 24 * 3600.0  # how far ahead the label is set, at the launch and with each renewal
+RENEW_EVERY_S = 3600.0  # pause between two renewals: a cloud may fail twenty of them in a row
 
 LOOK_EVERY_S = 10.0
 """Pause between two looks at the clock, which goes on while a laptop sleeps; a third of the reaper's before its second

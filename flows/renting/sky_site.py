@@ -120,8 +120,7 @@ def _pinned(ledger: Ledger, image: str) -> str:
     return known.decode()
 
 
-DOCKER_HUB = "registry-1.docker.io"
-"""The registry of images whose name has no host."""
+DOCKER_HUB = "registry-1.docker.io"  # the registry of images whose name has no host
 
 MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",

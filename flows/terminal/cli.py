@@ -46,11 +46,8 @@ RunOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of tables")]
 
-PIPE_COLUMNS = 130
-"""Width of the output where there is no terminal to ask."""
-
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-"""What ends a command; Ctrl-C sends the second."""
+PIPE_COLUMNS = 130  # width of the output where there is no terminal to ask
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)  # what ends a command; Ctrl-C sends the second
 
 
 class Interrupted(BaseException):

@@ -21,16 +21,14 @@ from flows.clusters.skypilot.task_file import load_task, sky_task
 from tasks.host.hub import hub_home
 from warehouse.ledger.store.proof import Check
 
-SKYPILOT = "0.14.1"
-"""The version that flows/clusters/skypilot is written for and tested with."""
+SKYPILOT = "0.14.1"  # the version that flows/clusters/skypilot is written for and tested with
 
 CLOUDS = ("AWS", "GCP")
 """Clouds of the shipped tasks, shown even if they are not set up; others are shown only if they are."""
 
 OTHER_CLOUDS = ("Kubernetes", "Slurm")
 
-TASK = "h100-spot"
-"""The task whose offers are shown."""
+TASK = "h100-spot"  # the task whose offers are shown
 
 OFFERS_SHOWN = 3
 

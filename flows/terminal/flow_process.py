@@ -15,8 +15,7 @@ from flows.terminal.prefect_session import lay_database, our_environment, starte
 from tasks.host import process_group
 from tasks.host.process_group import ProcessGroup
 
-MODULE = "flows.terminal.flow_process"
-"""What the flow's process runs: `python -m MODULE NAME STORE RUN_ID`."""
+MODULE = "flows.terminal.flow_process"  # what the flow's process runs: `python -m MODULE NAME STORE RUN_ID`
 
 
 class FlowProcess:

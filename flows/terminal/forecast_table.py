@@ -23,8 +23,7 @@ LEGEND = (
     "all cells; what is measured already costs nothing."
 )
 
-CELL_COLUMNS = 20
-"""Narrowest that a cell's name may get; it wraps, so that nothing is cut where the terminal is narrow."""
+CELL_COLUMNS = 20  # narrowest that a cell's name may get; it wraps, so that nothing is cut where the terminal is narrow
 
 
 def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:

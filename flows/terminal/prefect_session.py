@@ -23,14 +23,9 @@ from tasks.engine.server import free_port
 from tasks.host import process_group
 from tasks.host.environment_spec import user_cache
 
-WORK_POOL = "local"
-"""Name of the process work pool that `prefect.yaml` deploys to."""
-
-HEALTHY_TIMEOUT_S = 180.0
-"""How long a server may take to answer; 7 to 47 s were seen on two busy cores."""
-
-SERVER_GRACE_S = 10.0
-"""How long the server may take to exit; it holds nothing that is needed afterwards."""
+WORK_POOL = "local"  # name of the process work pool that `prefect.yaml` deploys to
+HEALTHY_TIMEOUT_S = 180.0  # how long a server may take to answer; 7 to 47 s were seen on two busy cores
+SERVER_GRACE_S = 10.0  # how long the server may take to exit; it holds nothing that is needed afterwards
 
 OUR_SETTINGS = {
     # nothing leaves this machine
@@ -194,8 +189,7 @@ def started(arguments: Sequence[str], env: Mapping[str, str], log: BinaryIO) -> 
     )
 
 
-DATABASE = "prefect.db"
-"""Its name in a home."""
+DATABASE = "prefect.db"  # its name in a home
 
 
 def lay_database(home: Path, env: Mapping[str, str]) -> None:

@@ -30,20 +30,14 @@ StepState = Verdict | Literal["running", "waiting", "skipped", "dropped"]
 FLOW_START_S = 12.0
 """From asking for a flow until its first engine is started: processes of Prefect and of ours (measured 10-14)."""
 
-PUBLISH_S = 6.0
-"""From the last commit until the page is written and the flow has ended (measured 5-7 for the demo)."""
+PUBLISH_S = 6.0  # from the last commit until the page is written and the flow has ended (measured 5-7 for the demo)
 
 PRIOR_S = 40.0
 """Forecast seconds that weigh as if they had been measured at the forecast's pace: one engine start says little."""
 
-PACE_BOUNDS = (0.5, 4.0)
-"""Measured seconds per forecast second that are believed."""
-
-POLL_S = 2.0
-"""Pause between two looks at the ledger: the view must not disturb what it watches."""
-
-LINE_EVERY_S = 15.0
-"""Pause between two lines about the whole where no terminal can show a moving one."""
+PACE_BOUNDS = (0.5, 4.0)  # measured seconds per forecast second that are believed
+POLL_S = 2.0  # pause between two looks at the ledger: the view must not disturb what it watches
+LINE_EVERY_S = 15.0  # pause between two lines about the whole where no terminal can show a moving one
 
 SYMBOLS: dict[StepState, tuple[str, str]] = {
     "ok": ("ok", "green"),

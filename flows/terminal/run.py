@@ -35,11 +35,8 @@ from warehouse.ledger.store import open_store
 from warehouse.ledger.store.proof import require_create_only
 from warehouse.report.page import write_report
 
-LINE_EVERY_S = 20.0
-"""Pause between two lines of progress where no terminal can show a moving one."""
-
-DEPLOYED = ("demo", "full", "nightly")
-"""Sweeps with a deployment of their own in `prefect.yaml`."""
+LINE_EVERY_S = 20.0  # pause between two lines of progress where no terminal can show a moving one
+DEPLOYED = ("demo", "full", "nightly")  # sweeps with a deployment of their own in `prefect.yaml`
 
 SERVER_SILENCE_S = 300.0
 """Silence of the Prefect server after which the command gives up; its database was seen locked for half a minute."""

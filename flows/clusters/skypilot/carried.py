@@ -31,8 +31,7 @@ from flows.clusters.skypilot.server import sdk
 from tasks.engine.machine import state_dir
 from tasks.host import time_to_live
 
-ON_THE_NODE = "~/.specsweep-secrets"
-"""Where `bin/node run` finds them."""
+ON_THE_NODE = "~/.specsweep-secrets"  # where `bin/node run` finds them
 
 FOR_SKYPILOT = "SKYPILOT_"
 """How the names of secrets begin that SkyPilot itself needs, for a private registry: they go its own way."""
@@ -111,13 +110,11 @@ def _keys_of_files() -> dict[str, str]:
     return {name: value for name, value in zip(secrets.STORE_KEYS, keys, strict=False) if value}
 
 
-TIMED_CLOUDS = ("aws",)
-"""Clouds whose machines get the timer."""
+TIMED_CLOUDS = ("aws",)  # clouds whose machines get the timer
 
 KEYS = ("aws", "post_provision_runcmd")
 
-LOG = "/run/specsweep-time-to-live.log"
-"""On the machine: what the timer said."""
+LOG = "/run/specsweep-time-to-live.log"  # on the machine: what the timer said
 
 
 def timer_command(longest_s: float) -> str:

@@ -21,8 +21,7 @@ LONGEST_TMPDIR = 75
 GLOBAL_VARIABLE, PROJECT_VARIABLE = "SKYPILOT_GLOBAL_CONFIG", "SKYPILOT_PROJECT_CONFIG"
 """SkyPilot's variables for its two configurations. The second lies on top, and goes along with each request."""
 
-OURS = "specsweep.yaml"
-"""Name of our project configuration, beside the user's own in `.sky`."""
+OURS = "specsweep.yaml"  # name of our project configuration, beside the user's own in `.sky`
 
 WITH_A_ROLE = ("aws", "gcp", "azure", "kubernetes", "ssh")
 """Clouds whose machines have a role of their own, with which they end themselves. So no file of the user's has to be

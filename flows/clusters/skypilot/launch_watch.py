@@ -27,14 +27,9 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 5.0
-"""Pause between two questions to the cloud: one call of its API."""
-
-ALIVE = ("pending", "running")
-"""EC2's states of a machine that is there, or will be."""
-
-LOOKS_GONE = 2
-"""How often in a row the machine must be missing: a cloud's list may lag behind its own changes."""
+LOOK_EVERY_S = 5.0  # pause between two questions to the cloud: one call of its API
+ALIVE = ("pending", "running")  # EC2's states of a machine that is there, or will be
+LOOKS_GONE = 2  # how often in a row the machine must be missing: a cloud's list may lag behind its own changes
 
 
 class LaunchBounds(NamedTuple):

@@ -15,8 +15,7 @@ from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.server import ANSI
 from warehouse.ledger.outcomes import Ended
 
-LONGEST = 300
-"""Characters kept of an error that nothing here knows."""
+LONGEST = 300  # characters kept of an error that nothing here knows
 
 
 class _Known(NamedTuple):

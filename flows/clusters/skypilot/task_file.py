@@ -35,11 +35,8 @@ colons."""
 FORWARDED = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_REGION", "HF_ENDPOINT")
 """Variables that a node needs to reach the same store and hub as this process; passed if they are set here."""
 
-DOCKER = "docker:"
-"""SkyPilot's prefix of an `image_id` that is a container image."""
-
-IMAGE_VARIABLE = "SPECSWEEP_IMAGE_DIGEST"
-"""Tells the node which image it runs in, where it runs in one."""
+DOCKER = "docker:"  # SkyPilot's prefix of an `image_id` that is a container image
+IMAGE_VARIABLE = "SPECSWEEP_IMAGE_DIGEST"  # tells the node which image it runs in, where it runs in one
 
 BUILD_VARIABLE, NAMED_COMMIT = "SPECSWEEP_VLLM", re.compile(r"@[0-9a-f]{40}(#.*)?$")
 """The requirement that a node builds its engine from, and how one ends that names a commit."""
