@@ -26,16 +26,9 @@ from warehouse.ledger.store import StoreAway, until_back
 
 LOG_TAIL_LINES = 30  # lines of the node's log kept in the row of a lost attempt
 SETTLE_S = 3.0  # how long a cluster may take to notice that its runner, which has closed its attempt, has ended
-
-START_DEADLINE_S = 2400.0
-"""From submission to the first sign of life: the node installs its environment and pulls an image of 15 GB."""
-
+START_DEADLINE_S = 2400.0  # from submission to the first sign of life: the node installs and pulls an image of 15 GB
 BUDGET_EVERY_S = 30.0  # pause between two budget checks while a node works
-
-TAKEN_WITHIN_S = 150.0
-"""EC2 takes a machine back two minutes after its notice (its user guide). The other half minute is for clocks and its
-own word."""
-
+TAKEN_WITHIN_S = 150.0  # EC2 takes a machine back two minutes after its notice (user guide); the rest is for clocks
 UNEASY_S = 20.0  # after this much silence a runner is polled as often as at first; four heartbeats
 
 

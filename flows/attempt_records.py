@@ -16,8 +16,7 @@ from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.owner import owner_name
 from warehouse.ledger.placement import MachineEnd, Offer, Placement, PlacementEnd, Placements, PlacementStory
 
-STOP_GRACE_S = 30.0
-"""How long a node that is asked to stop may take to flush and close its attempt. It sees the request within 5 s."""
+STOP_GRACE_S = 30.0  # for a node that is asked to stop, and sees that within 5 s, to flush and close its attempt
 
 MachineWord = Callable[[float], MachineEnd | None]
 """What the cloud says of the end of the machine launched since a moment (see `Cluster.machine_end`)."""

@@ -28,12 +28,8 @@ from prefect.settings.models.flows import FlowsSettings
 
 from configs.errors import SpecsweepError, leave
 
-TAG = "specsweep"
-"""On each deployment of `prefect.yaml`; Prefect copies it to their flow runs, and into the events of these."""
-
-MAX_FLOW_RUNS = 5
-"""How often one flow run may be started, crashes included, before it gives up: a loop would cost money for ever."""
-
+TAG = "specsweep"  # on each deployment of `prefect.yaml`; Prefect copies it to their flow runs, and into their events
+MAX_FLOW_RUNS = 5  # starts of one flow run, crashes included, before it gives up: a loop would cost money for ever
 BEATS_MISSED = 3  # heartbeats in a row that must be missing before a flow run counts as dead
 
 HEARTBEAT_VARIABLES = ("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "PREFECT_RUNNER_HEARTBEAT_FREQUENCY")

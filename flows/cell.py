@@ -23,8 +23,7 @@ from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Placements, PlacementStory
 from warehouse.ledger.store import StoreAway
 
-CellEnd = Literal["measured", "rejected", "failed"]
-"""How a cell can end, after any number of attempts; how each attempt ended is an `Ended`."""
+CellEnd = Literal["measured", "rejected", "failed"]  # after any number of attempts, each of which ends as an `Ended`
 
 
 class CellOutcome(NamedTuple):

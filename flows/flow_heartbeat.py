@@ -14,8 +14,7 @@ from warehouse.ledger.commits import Ledger
 from warehouse.ledger.owner import owner_name
 from warehouse.ledger.store import StoreAway, StoreError
 
-BEAT_EVERY_S = 30.0
-"""A quarter of `warehouse.ledger.claims.FLOW_DEADLINE_S`: a slow store does not make a flow look dead."""
+BEAT_EVERY_S = 30.0  # a quarter of `FLOW_DEADLINE_S`: a slow store does not make a flow look dead
 
 
 class CellTaken(SpecsweepError):

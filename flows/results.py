@@ -36,8 +36,7 @@ COLUMNS = {
 }
 """The columns that are shown, with their headings."""
 
-UNANSWERED = (Reason.REQUEST_FAILED, Reason.SHORT_OUTPUT)
-"""Reasons that the engine answered not all, or not whole. What else rejects a row may be this machine's doing."""
+UNANSWERED = (Reason.REQUEST_FAILED, Reason.SHORT_OUTPUT)  # what else rejects a row may be this machine's doing
 
 STYLES = {"ok": "green", "suspect": "yellow", "rejected": "red"}
 

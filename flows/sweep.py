@@ -46,9 +46,7 @@ from warehouse.ledger.store.proof import require_create_only
 from warehouse.report.page import write_report
 
 LEG_NAMES = {MIDDLE: " (middle)", BACK: " (back)"}  # what follows the label in the name of a cell's task run
-
-AWAY_POLL_S = 3.0
-"""Pause before what is measured is published again, whenever the store was away for longer than its patience."""
+AWAY_POLL_S = 3.0  # pause before publishing again, whenever the store was away for longer than its patience
 
 
 class SweepIncomplete(SpecsweepError):

@@ -19,9 +19,7 @@ from warehouse.ledger.store import Store
 
 Field = Literal["cell_usd", "run_usd", "month_usd"]  # a field of `cloud.budget`
 SOME_SWEEP_FILE = "the sweep's file"  # where to raise a budget if nobody says which file sets it
-
-MOST_DIGITS = 6
-"""Most digits after the point that are shown to tell two amounts apart; a second of an H100 costs 0.001 USD."""
+MOST_DIGITS = 6  # most digits after the point that tell two amounts apart; a second of an H100 costs 0.001 USD
 
 
 class BudgetExceeded(SpecsweepError):

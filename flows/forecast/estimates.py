@@ -37,8 +37,7 @@ COMPUTE_EFFICIENCY = 0.4
 """Share of the data sheet's dense 16-bit FLOPS that is reached. The five AR rows of mtp-diffusion-h100 lose 0.14 to
 0.73 s of each request to an 8K prompt: 0.35 to 1.03 of the H100's, in fp8; this is the cautious end."""
 
-STEP_OVERHEAD_S = 0.0032
-"""Time per decoding step that neither explains (launches, sampling, host); fitted to the same five rows."""
+STEP_OVERHEAD_S = 0.0032  # a decoding step's that neither explains (launches, sampling, host); fitted to the same rows
 
 GENERATE_OVERHEAD_S = 0.09
 """The same of Hugging Face's `generate`, which launches every kernel by itself: the AR row of mtp-transformers-h100,
@@ -160,19 +159,14 @@ def _effective(at_once: int) -> float:
 
 
 CPU_START_S = 25.0  # an engine start on a CPU, its packages already byte-compiled (measured 19-29 s)
-
-GPU_LAUNCH_S = 300.0
-"""From asking a cloud for a machine to an engine that may start: provisioning, and pulling the image."""
-
+GPU_LAUNCH_S = 300.0  # from asking a cloud for a machine to an engine that may start: its setup, pulling the image
 GPU_START_S = 180.0  # reading weights, compiling and capturing graphs on one GPU (measured 125-202 s on an H200)
 
 DOWNLOAD_GB_S = 0.45
 """Speed at which a checkpoint arrives on a new cluster: that of the disk. 437 MiB/s of gp3 on AWS at `disk_tier: high`
 (SkyPilot 0.14.1, `AWS._get_disk_specs`); at medium, its default, it is 218."""
 
-CHECKPOINT_BYTES_PER_PARAM = 2.0
-"""What is downloaded if the precision is made while loading: the checkpoint is in 16 bits."""
-
+CHECKPOINT_BYTES_PER_PARAM = 2.0  # of a download, where the precision is made while loading: 16 bits
 STEP_SETUP_S = 2.0  # fixed cost of a step: prompts, counters before and after, commit
 
 

@@ -14,11 +14,8 @@ from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
 from flows.reaper.books import Books
 from warehouse.ledger.clock import duration
 
-NOT_IN_SKY = "not in SkyPilot"
-"""Status of machines whose cluster SkyPilot does not know: forgotten, or rented through another machine's SkyPilot."""
-
-STRAY = "stray"
-"""Status of machines that an earlier launch left in another region than the one where their cluster is up."""
+NOT_IN_SKY = "not in SkyPilot"  # status of machines that SkyPilot forgot, or that another machine's SkyPilot rented
+STRAY = "stray"  # status of machines that an earlier launch left in another region than where their cluster is up
 
 
 class Found(NamedTuple):

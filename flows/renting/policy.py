@@ -45,18 +45,11 @@ from flows.clusters.protocol import CellNeed, Decision, Launch, Wait
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Offer
 
-AVOID_MOST_S = 4 * 3600.0
-"""The longest that a pool is avoided, however often it failed: spot capacity follows the time of day."""
-
+AVOID_MOST_S = 4 * 3600.0  # longest that a pool is avoided, however often it failed: spot follows the time of day
 PROVEN_S = 1800.0  # a node that lived this long shows that its pool works; a failure after that starts the count anew
 FORGOTTEN_S = 2 * AVOID_MOST_S  # a failure this old says nothing any more; the next one starts the count anew
-
-FIRST_REST_S, MOST_REST_S = 30.0, 600.0
-"""Bounds of the rests when every pool is avoided: at first, a catalogue of zones is asked through in half a minute."""
-
-JITTER = 0.5
-"""Largest share of a rest that is added at random, so that a run's cells don't all come back in the same second."""
-
+FIRST_REST_S, MOST_REST_S = 30.0, 600.0  # bounds of a rest; at first, all zones are asked in half a minute
+JITTER = 0.5  # largest share of a rest that is added at random, so that cells don't all come back in the same second
 TIGHT = 0.7  # work left over time left from which progress is watched (the paper's A.8)
 SHORTEST_WAIT_S = 1.0  # keeps a deadline that is due right now from making a loop without a pause
 NAMED_PLACES = 4  # how many places the sentence about a wait names: those that failed last

@@ -29,11 +29,8 @@ from warehouse.ledger.commits import Ledger
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Offer, PlacementStory
 
-CHANGEOVER_S = GPU_LAUNCH_S + GPU_START_S
-"""From asking for a machine until it measures; a first download of the weights comes on top."""
-
-OFFERS_FRESH_S = 600.0
-"""How old the list of offers may be: catalogues change by the hour, and reading one takes a second."""
+CHANGEOVER_S = GPU_LAUNCH_S + GPU_START_S  # from asking for a machine until it measures, but for a first download
+OFFERS_FRESH_S = 600.0  # how old the offers may be: catalogues change by the hour, and reading one takes a second
 
 
 class NothingToRent(LaunchFailed):

@@ -33,15 +33,11 @@ from warehouse.ledger.store.gs import GsStore
 from warehouse.ledger.store.proof import Check, check_store
 from warehouse.ledger.store.s3 import S3Store
 
-ENGINE_DISK_GIB = 6.0
-"""Room for the engine's and the control side's environments, measured at 4 GiB, with some to spare."""
-
+ENGINE_DISK_GIB = 6.0  # for the engine's and the control side's environments, measured at 4 GiB, with some to spare
 BUSY_MIB = 1024.0  # memory that is in use on an idle card: less than this is the driver's own and a desktop's
 WEIGHTS_GIB = 70.0  # what the largest of the shipped models downloads, Qwen3.6 35B-A3B in 16 bits
 OWN_ENGINE = "vllm-own"  # the shipped engine that serves with the vLLM of the PATH
-
-MOST_SKEW_S = 60.0
-"""Largest difference between a store's clock and ours that passes; from 15 minutes on, signatures are refused."""
+MOST_SKEW_S = 60.0  # of a store's clock, to ours, that passes; from 15 minutes on, signatures are refused
 
 
 def examine(store_url: str) -> list[Check]:

@@ -22,9 +22,7 @@ from tasks.host.hub import hub_home
 from warehouse.ledger.store.proof import Check
 
 SKYPILOT = "0.14.1"  # the version that flows/clusters/skypilot is written for and tested with
-
-CLOUDS = ("AWS", "GCP")
-"""Clouds of the shipped tasks, shown even if they are not set up; others are shown only if they are."""
+CLOUDS = ("AWS", "GCP")  # those of the shipped tasks are shown even if they are not set up, others only if they are
 
 OTHER_CLOUDS = ("Kubernetes", "Slurm")
 

@@ -24,17 +24,10 @@ from warehouse.ledger.lease import Heartbeat, Leases
 from warehouse.ledger.store import StoreError
 from warehouse.ledger.verdicts import VERDICTS, Reason, Verdict
 
-StepState = Verdict | Literal["running", "waiting", "skipped", "dropped"]
-"""Of a measurement: a step in one engine start, by its name in the ledger."""
-
-FLOW_START_S = 12.0
-"""From asking for a flow until its first engine is started: processes of Prefect and of ours (measured 10-14)."""
-
+StepState = Verdict | Literal["running", "waiting", "skipped", "dropped"]  # of a step in one engine start
+FLOW_START_S = 12.0  # from asking for a flow until its first engine is started: Prefect's and our processes (10-14 s)
 PUBLISH_S = 6.0  # from the last commit until the page is written and the flow has ended (measured 5-7 for the demo)
-
-PRIOR_S = 40.0
-"""Forecast seconds that weigh as if they had been measured at the forecast's pace: one engine start says little."""
-
+PRIOR_S = 40.0  # forecast seconds that weigh as if measured at the forecast's pace: one engine start says little
 PACE_BOUNDS = (0.5, 4.0)  # measured seconds per forecast second that are believed
 POLL_S = 2.0  # pause between two looks at the ledger: the view must not disturb what it watches
 LINE_EVERY_S = 15.0  # pause between two lines about the whole where no terminal can show a moving one

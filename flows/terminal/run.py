@@ -37,22 +37,18 @@ from warehouse.report.page import write_report
 
 LINE_EVERY_S = 20.0  # pause between two lines of progress where no terminal can show a moving one
 DEPLOYED = ("demo", "full", "nightly")  # sweeps with a deployment of their own in `prefect.yaml`
-
-SERVER_SILENCE_S = 300.0
-"""Silence of the Prefect server after which the command gives up; its database was seen locked for half a minute."""
+SERVER_SILENCE_S = 300.0  # of Prefect's, until we give up; its database was seen locked for half a minute
 
 FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
 
-CLOUD_STOP_S = 300.0
-"""How long a stopped flow may take to flush its nodes and take its clusters down; if killed, it leaves them up."""
+CLOUD_STOP_S = 300.0  # for a stopped flow to flush its nodes and take its clusters down; if killed, it leaves them up
 
 NEXT = """next:    bin/sweep run demo-all    more techniques and loads of the same tiny models (half an hour)
          bin/sweep run own-gpu     AR against n-gram drafts on a card of this machine
          bin/sweep plan full       real models on spot H100s: cells, hours and dollars"""
 """After a sweep of the tiny family: what else there is."""
 
-UNANSWERED_CODE = 4
-"""Exit code of `sweep run` where all was measured and requests failed or came back short: README and --help say so."""
+UNANSWERED_CODE = 4  # where all was measured and requests failed or came back short; README and --help say so
 
 Way = Callable[[Ledger, Plan, str, Console], int]
 """How a flow is run, `run_here` or `through_prefect`: shows it until it ends, and returns its exit code."""

@@ -12,8 +12,7 @@ from typing import NamedTuple, Protocol
 from configs.errors import SpecsweepError
 from warehouse.ledger.placement import MachineEnd
 
-CLUSTER_TAG = "skypilot-cluster-name"
-"""SkyPilot's tag (AWS) or label (GCP): the cluster's name and a hash of its user (`sky.provision.constants`)."""
+CLUSTER_TAG = "skypilot-cluster-name"  # SkyPilot's: its value is the cluster's name and a hash of its user
 
 
 class Instance(NamedTuple):

@@ -19,23 +19,16 @@ from flows.clusters.protocol import PREFIX
 from warehouse.ledger.placement import MachineEnd, Offer
 
 BILLED_STATES = ("pending", "running", "stopping", "stopped")  # a stopped instance still pays for its disk
-
-REFUSALS = ("UnauthorizedOperation", "AccessDenied", "AuthFailure", "OptInRequired")
-"""Error codes of a region that the account, or a policy of its organisation, keeps closed."""
-
+REFUSALS = ("UnauthorizedOperation", "AccessDenied", "AuthFailure", "OptInRequired")  # codes of a closed region
 ENDED_STATES = ("shutting-down", "terminated")  # states in which a machine no longer costs anything
-
-INTERRUPTED = "Server.SpotInstanceTermination"
-"""Code of the state reason of a spot machine that EC2 took back; it comes without a date."""
+INTERRUPTED = "Server.SpotInstanceTermination"  # state reason of a spot machine that EC2 took back; it has no date
 
 ENDED_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 """In the state transition reason of a machine that was terminated, e.g. `User initiated (2026-11-21 20:00:00 GMT)`."""
 
 FIRST_REGION = "us-east-1"  # asked for the list of regions when the user's configuration names none
 CLOCKS_AGREE_S = 5.0  # how long before our request a machine may have been launched, by EC2's clock
-
-LISTED_S = 3000.0
-"""AWS lists a terminated machine for about an hour; what was launched this lately and is not listed never was."""
+LISTED_S = 3000.0  # AWS lists a terminated machine for an hour; what is that young and isn't listed never was
 
 REGIONS_AT_ONCE = 8
 

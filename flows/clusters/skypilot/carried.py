@@ -32,9 +32,7 @@ from tasks.engine.machine import state_dir
 from tasks.host import time_to_live
 
 ON_THE_NODE = "~/.specsweep-secrets"  # where `bin/node run` finds them
-
-FOR_SKYPILOT = "SKYPILOT_"
-"""How the names of secrets begin that SkyPilot itself needs, for a private registry: they go its own way."""
+FOR_SKYPILOT = "SKYPILOT_"  # begins names of secrets that SkyPilot itself needs, for a registry: they go its own way
 
 
 def values_of(names: tuple[str, ...], store_url: str) -> dict[str, str]:

@@ -42,9 +42,7 @@ CODE_LINE = re.compile(r"specsweep: node runner ended with code (\d+)")
 
 CODE_TAIL_LINES = 40
 
-DOWN_TRIES = 3
-"""How often a machine is taken down before its error stands: a lock, or gcloud's own database, may be another's now."""
-
+DOWN_TRIES = 3  # how often a machine is taken down before its error stands: a lock may be another's now
 DOWN_PAUSE_S = 5.0  # pause before the next try; short, as a flow has half a minute after Ctrl-C
 PATIENCE_S = 60.0  # how long an answer is waited for; SkyPilot's own takes 1 to 20 s
 

@@ -11,11 +11,8 @@ from typing import Any
 
 import yaml
 
-HOME_VARIABLE = "SPECSWEEP_SKY_HOME"
-"""Folder that SkyPilot takes for the user's home: .sky, .aws, .ssh, .slurm and .config lie in it."""
-
-LONGEST_TMPDIR = 75
-"""Characters: a unix socket's path may have 107, and `/pymp-12345678/listener-12345678` is below the folder."""
+HOME_VARIABLE = "SPECSWEEP_SKY_HOME"  # names the folder with .sky, .aws, .ssh, .slurm and .config
+LONGEST_TMPDIR = 75  # characters: a socket's path may have 107, with `/pymp-12345678/listener-12345678` below it
 
 
 GLOBAL_VARIABLE, PROJECT_VARIABLE = "SKYPILOT_GLOBAL_CONFIG", "SKYPILOT_PROJECT_CONFIG"

@@ -173,11 +173,8 @@ KNOWN: tuple[_Known, ...] = (
 )
 """Most specific first: a refusal for lack of quota also says that no resources could be acquired."""
 
-NO_QUOTA = re.compile(r"vCPU limit of 0 |Limit: 0(?:\.0)?(?: |$)")
-"""A quota that is used up comes back; one of 0 does not."""
-
-CLOUD_SAID = re.compile(r"(?:An error occurred \(|HttpError |Quota ')[^\n]*")
-"""The words of AWS's and Google's own libraries in what SkyPilot prints."""
+NO_QUOTA = re.compile(r"vCPU limit of 0 |Limit: 0(?:\.0)?(?: |$)")  # a used up one comes back; not one of 0
+CLOUD_SAID = re.compile(r"(?:An error occurred \(|HttpError |Quota ')[^\n]*")  # AWS's and Google's libraries
 
 
 def cloud_words(lines: Iterable[str]) -> str:
