@@ -82,10 +82,7 @@ class AttemptRun:
         self.was_up = False
 
     def adopt(self) -> bool:
-        """Take over the open placement's cluster; False if it no longer runs the cell.
-
-        The runner's own word comes first: SkyPilot may fail to reach a node that measures well.
-        """
+        """Take over the placement's cluster if it still runs the cell; its runner, if heard of, is believed first."""
         if not self._records.is_heard(UNEASY_S) and not self._cluster.adopt():
             return False
         self._records.claim_lease()

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -23,19 +23,8 @@ from warehouse.report.display.view import LOAD_STEP, make_view
 from warehouse.report.page import current_tables
 from warehouse.report.published.read import UNITS, Published
 
-COLUMNS = {
-    "cell": "cell",
-    "step": "step",
-    "condition": "condition",
-    "tok_s": "tok/s",
-    "speedup": "speedup",
-    "acceptance_length": "accept.",
-    "score": "score",
-    "parity": "parity",
-    "verdict": "verdict",
-}
-"""The columns that are shown, with their headings."""
-
+COLUMNS = ("cell", "step", "condition", "tok_s", "speedup", "acceptance_length", "score", "parity", "verdict")
+HEADINGS = {"tok_s": "tok/s", "acceptance_length": "accept."}  # of columns that are headed otherwise
 UNANSWERED = (Reason.REQUEST_FAILED, Reason.SHORT_OUTPUT)  # what else rejects a row may be this machine's doing
 
 STYLES = {"ok": "green", "suspect": "yellow", "rejected": "red"}
@@ -56,9 +45,9 @@ def results_table(store: Store, run_id: str) -> Table:
     """The same rows as a table for the terminal."""
     title = f"results_consolidated, run {run_id}"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0))
-    for name, heading in COLUMNS.items():
-        wide = name in ("cell", "step", "condition", "verdict")
-        table.add_column(heading, justify="left" if wide else "right", no_wrap=name != "verdict", min_width=7)
+    for name in COLUMNS:
+        justify: JustifyMethod = "left" if name in ("cell", "step", "condition", "verdict") else "right"
+        table.add_column(HEADINGS.get(name, name), justify=justify, no_wrap=name != "verdict", min_width=7)
     for row in result_rows(store, run_id):
         verdict = row["verdict"].split(" ")[0]
         table.add_row(*(row[name] for name in COLUMNS), style=None if verdict == "ok" else STYLES[verdict])
@@ -139,9 +128,7 @@ def published_tables(judged: Sequence[Published]) -> Group:
 
 
 def _published_table(rows: Sequence[Published]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("cell", "condition", "figures", "verdict"):
-        table.add_column(column)
+    table = Table("cell", "condition", "figures", "verdict", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for each in rows:
         row = each.row
         cell = f"{row.model or 'not said'} {row.precision or ''} {technique_name(row.model_dump())}"

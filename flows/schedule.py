@@ -18,10 +18,7 @@ class ScheduleNotKept(SpecsweepError):
 
 
 def as_set(deployment: str, cron: str, timezone: str, active: bool) -> dict[str, object]:
-    """The schedule to deploy: `cron`, `timezone` and `active`, as on the server if there is one.
-
-    `deployment` is `flow/name`. Raises ScheduleNotKept: it has several schedules, or one that is no cron expression.
-    """
+    """What `flow/name` has on the server, else as given; ScheduleNotKept: several schedules, or one without a cron."""
     with get_client(sync_client=True) as client:
         try:
             schedules = client.read_deployment_by_name(deployment).schedules

@@ -33,10 +33,7 @@ class LaunchFailed(SpecsweepError):
 
 
 class Ending(NamedTuple):
-    """How a node runner, or the cluster under it, ended.
-
-    `code` is the runner's exit code, None if there was none; negative if a signal of that number killed it.
-    """
+    """How a node runner, with which exit code (negative: killed by that signal), or the cluster under it, ended."""
 
     code: int | None
     how: Ended

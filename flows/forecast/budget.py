@@ -26,25 +26,15 @@ class BudgetExceeded(SpecsweepError):
     """A run would cost more than it may, or nobody can say what it would cost; the text has the amounts."""
 
 
-class _Limit(NamedTuple):
-    field: Field
-    who: str
-    budget_usd: float
-    spent_usd: float
-
-
 class Fit(NamedTuple):
-    """One budget, and what counts against it.
-
-    `left_usd` is the forecast's; None if a price is not known. `is_done`: nothing is left to measure.
-    """
+    """One budget, and what counts against it; `left_usd` None: no price is known. `is_done`: nothing is left."""
 
     field: Field
     who: str
     budget_usd: float
     spent_usd: float
-    left_usd: float | None
-    is_done: bool
+    left_usd: float | None = None
+    is_done: bool = False
 
     @property
     def total_usd(self) -> float | None:
@@ -104,17 +94,17 @@ class Purse:
         if not self._budget.is_set:
             return []
 
-        def fit(limit: _Limit, left: Forecast | CellForecast) -> Fit:
-            return Fit(*limit, left.usd_spot if forecast.spot else left.usd_on_demand, left.gpu_h == 0)
+        def fit(budget: Fit, left: Forecast | CellForecast) -> Fit:
+            usd = left.usd_spot if forecast.spot else left.usd_on_demand
+            return budget._replace(left_usd=usd, is_done=left.gpu_h == 0)
 
         run, found = self._spending.of_run(self._run_id, fresh=True), list[Fit]()
         if self._budget.cell_usd is not None and forecast.cells:
             spent = [(cell, run.by_cell.get(cell.cell_key, 0.0)) for cell in forecast.cells]
-            each = [
-                fit(_Limit("cell_usd", f"cell {cell.label}", self._budget.cell_usd, usd), cell) for cell, usd in spent
-            ]
+            limit = self._budget.cell_usd
+            each = [fit(Fit("cell_usd", f"cell {cell.label}", limit, usd), cell) for cell, usd in spent]
             found.append(max(each, key=lambda one: (not one.fits, one.spent_usd + (one.left_usd or 0.0))))
-        return found + [fit(limit, forecast) for limit in self._of_all_cells(run, fresh=True)]
+        return found + [fit(budget, forecast) for budget in self._of_all_cells(run, fresh=True)]
 
     def check_start(self, forecast: Forecast) -> None:
         """Raise BudgetExceeded if what is left of a run does not fit its budgets, or a price is not known."""
@@ -150,13 +140,13 @@ class Purse:
 
         return _sure(look)
 
-    def _of_all_cells(self, run: Spent, fresh: bool) -> Iterator[_Limit]:
+    def _of_all_cells(self, run: Spent, fresh: bool) -> Iterator[Fit]:
         if self._budget.run_usd is not None:
-            yield _Limit("run_usd", f"run {self._run_id}", self._budget.run_usd, run.usd)
+            yield Fit("run_usd", f"run {self._run_id}", self._budget.run_usd, run.usd)
         if self._budget.month_usd is not None:
             now_s = self._now_s()
             month = f"{datetime.fromtimestamp(now_s, UTC):%B %Y} (all runs of this store)"
-            yield _Limit("month_usd", month, self._budget.month_usd, self._spending.of_month(fresh=fresh).usd)
+            yield Fit("month_usd", month, self._budget.month_usd, self._spending.of_month(fresh=fresh).usd)
 
     def _unpriced(self, run: Spent) -> str | None:
         """Why no budget can be kept: something was rented without a price; None if nothing was."""

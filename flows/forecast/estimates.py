@@ -119,10 +119,7 @@ def kv_gb(cell: Cell, context_tokens: int) -> float:
 
 
 def carried_requests(cell: Cell, gpu: Gpu, tokens: int) -> int | None:
-    """Requests of so many tokens, prompt and answer, that the cache of all cards holds; None where a figure is missing.
-
-    Sliding-window layers are not in `KvCacheLayout`, so a model that has them carries somewhat less.
-    """
+    """Requests of so many tokens that the cache of all cards holds, sliding windows aside; None: not known."""
     each_gb, has_gb = kv_gb(cell, tokens), memory_gb(cell, gpu)
     if has_gb is None or each_gb == 0:
         return None
@@ -200,10 +197,7 @@ def step_s(planned: PlannedCell, step: MeasuredStep) -> float:
 
 
 def measurement_s(planned: PlannedCell, served: Cell, measurement: Measurement) -> float:
-    """Seconds of a step in one start: its setup, and each load of its workload after the other, in each pass.
-
-    Smoke tries the other steps. `served` is the cell itself, or its control.
-    """
+    """Seconds of a step in one start of the cell or its control (`served`): setup, and each pass of each load."""
     step, loads = measurement.spec, list(measurement.spec.workload(served)) * measurement.passes
     if isinstance(step, SmokeStep):
         loads += [load for tried in planned.steps for load in tried.trial(served, step.items)]

@@ -55,10 +55,7 @@ class Found(NamedTuple):
 def put_together(
     rented: Sequence[Rented], instances: Iterable[Instance], clouds_asked: Iterable[str], names: Iterable[str]
 ) -> list[Found]:
-    """Everything that is rented, sorted by name: what SkyPilot knows, and what the clouds do.
-
-    `names`: the clusters that the store knows. Of `clouds_asked` all machines are listed.
-    """
+    """All that SkyPilot and the clouds know, sorted by name; it is complete for `clouds_asked`."""
     on_cloud = {each.name_on_cloud: each.name for each in rented if each.name_on_cloud}
     machines: dict[str, list[Instance]] = {}
     for instance in instances:

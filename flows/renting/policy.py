@@ -202,10 +202,7 @@ class Known(NamedTuple):
 def decide(
     offers: Sequence[Offer], need: CellNeed, cloud: Cloud, known: Known, now_s: float, rng: random.Random
 ) -> Decision:
-    """Where to rent a cell's next machine, or when to ask again; there is at least one offer.
-
-    `rng` breaks ties between pools of one price, and spreads the waits of several cells.
-    """
+    """Where to rent a cell's next machine, or when to ask again. `rng` breaks ties of price and spreads waits."""
     choices = list(_preferred(offers, need, cloud, known))
     for wanted, why in choices:
         clear = [offer for offer in wanted if known.memory.is_clear(pool_of(offer), now_s)]

@@ -153,10 +153,7 @@ class PolicySite:
 
 
 def expected(plan: Plan, ledger: Ledger | None) -> Forecast:
-    """The forecast of what is left, on demand where spot is asked for and would not be rented.
-
-    `ledger` is None where there is no store yet. TaskFileError: the sweep's `cloud.task` can't be used.
-    """
+    """The forecast of what is left, on demand where spot would not be rented; or TaskFileError (`cloud.task`)."""
     committed = {} if ledger is None else ledger.committed_steps()
     left = forecast(plan, committed)
     if plan.cloud is None or not left.spot or left.gpu_h == 0:

@@ -49,14 +49,11 @@ def _machine() -> list[Check]:
     python_ok = sys.version_info >= (3, 11)
     state_dir().mkdir(parents=True, exist_ok=True)
     free_gib = shutil.disk_usage(state_dir()).free / 2**30
+    fits, free = free_gib >= ENGINE_DISK_GIB, f"{free_gib:.0f} GiB free in {state_dir().parent}"
+    remedy = "" if fits else f"free {ENGINE_DISK_GIB:.0f} GiB or set XDG_CACHE_HOME"
     return [
         Check("Python 3.11 or newer", python_ok, sys.version.split()[0], "" if python_ok else "install Python 3.11"),
-        Check(
-            "free disk for environments",
-            free_gib >= ENGINE_DISK_GIB,
-            f"{free_gib:.0f} GiB free in {state_dir().parent}",
-            "" if free_gib >= ENGINE_DISK_GIB else f"free {ENGINE_DISK_GIB:.0f} GiB or set XDG_CACHE_HOME",
-        ),
+        Check("free disk for environments", fits, free, remedy),
     ]
 
 
@@ -209,9 +206,7 @@ def node_keys(store: S3Store) -> Check:
     if values_of(names, store.url):
         detail = "nodes get the keys that you rent with, and foreign code runs there"
     else:
-        detail = (
-            "nodes get none of yours, and use their machine's role: SkyPilot's on AWS may do anything with EC2 and S3"
-        )
+        detail = "nodes get none of yours, and use their machine's role: SkyPilot's may do anything with EC2 and S3"
     remedy = (
         f"for keys that can do no more than a node needs: {_policy(store)}; export them as {FOR_NODES}{names[0]}, ..."
     )
@@ -235,19 +230,8 @@ def policy(bucket: str, folder: str) -> dict[str, object]:
     S3 says that an object isn't there, rather than that it may not be looked at, only to who may list. That question
     carries no prefix, hence `IfExists`: names of other keys can be seen, their contents not.
     """
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Effect": "Allow",
-                "Action": ["s3:PutObject", "s3:GetObject"],
-                "Resource": f"arn:aws:s3:::{bucket}/{folder}*",
-            },
-            {
-                "Effect": "Allow",
-                "Action": "s3:ListBucket",
-                "Resource": f"arn:aws:s3:::{bucket}",
-                "Condition": {"StringLikeIfExists": {"s3:prefix": f"{folder}*"}},
-            },
-        ],
-    }
+    allow, arn = {"Effect": "Allow"}, f"arn:aws:s3:::{bucket}"
+    objects = {**allow, "Action": ["s3:PutObject", "s3:GetObject"], "Resource": f"{arn}/{folder}*"}
+    below = {"StringLikeIfExists": {"s3:prefix": f"{folder}*"}}
+    listing = {**allow, "Action": "s3:ListBucket", "Resource": arn, "Condition": below}
+    return {"Version": "2012-10-17", "Statement": [objects, listing]}

@@ -49,10 +49,7 @@ class SessionFailed(SpecsweepError):
 
 
 def our_environment(home: Path, api_url: str | None) -> dict[str, str]:
-    """This process's environment with nothing of the user's Prefect: profile, database and storage are in `home`.
-
-    Without `api_url` Prefect starts an ephemeral server inside the process.
-    """
+    """This process's environment with a Prefect of our own in `home`; without `api_url` its server is ephemeral."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     env |= OUR_SETTINGS | {"PREFECT_HOME": str(home), "PYTHONPATH": str(ROOT), "PREFECT_LOGGING_COLORS": "false"}
     return env | ({"PREFECT_API_URL": api_url} if api_url else {"PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true"})

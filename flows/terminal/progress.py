@@ -44,10 +44,7 @@ SYMBOLS: dict[StepState, tuple[str, str]] = {
 
 
 class CellProgress(NamedTuple):
-    """One cell: the state of each measurement, its last heartbeat while an owner lives, how its last attempt failed.
-
-    `judged` has, of each that is measured, how many conditions are ok and how many there are.
-    """
+    """One cell: its steps' states and conditions (ok, of), its heartbeat while an owner lives, its last failure."""
 
     label: str
     cell_key: str

@@ -56,10 +56,7 @@ class Graded(NamedTuple):
 
 
 def regrade(ledger: Ledger, cell: str | None, *, dry_run: bool) -> list[Graded]:
-    """Grade every committed evaluation of a run again; where anything changed, also the version, write a regrade.
-
-    `cell`: the beginning of a key. SpecsweepError: no such run or cell, or a response log without what was graded.
-    """
+    """Grade a run's evaluations again, all or one cell's, and write what changed; or SpecsweepError."""
     plan = ledger.plan()
     chosen = [planned for planned in plan.cells if planned.cell.cell_key.startswith(cell or "")]
     if not chosen:

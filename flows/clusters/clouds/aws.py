@@ -48,9 +48,13 @@ class AwsAccount:
         if keys is None:
             raise NotAsked("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `aws configure`")
         regions = _regions(session)
-        clients = self._clients_of(session, keys, regions)
+        if keys != self._keys:
+            self._keys, self._clients = keys, {}
+        for region in regions:  # made once: each takes 40 ms of CPU. In one thread: sessions are not thread-safe
+            if region not in self._clients:
+                self._clients[region] = _client(session, region)
         with ThreadPoolExecutor(REGIONS_AT_ONCE) as pool:
-            answers = list(pool.map(_in_region, clients))
+            answers = list(pool.map(_in_region, (self._clients[region] for region in regions)))
         refused = tuple(where for answer in answers for where in answer.refused)
         if len(refused) == len(regions):
             raise CloudError(f"aws: no region may be looked into ({refused[0]}): allow ec2:DescribeInstances")
@@ -60,15 +64,6 @@ class AwsAccount:
             refused=refused,
             problems=tuple(problem for answer in answers for problem in answer.problems),
         )
-
-    def _clients_of(self, session: Any, keys: Any, regions: Sequence[str]) -> list[Any]:
-        """A client for each region, made once for the same keys: each takes 40 ms of CPU, of forty regions."""
-        if keys != self._keys:
-            self._keys, self._clients = keys, {}
-        for region in regions:  # in one thread: sessions are not thread-safe
-            if region not in self._clients:
-                self._clients[region] = _client(session, region)
-        return [self._clients[region] for region in regions]
 
     def terminate(self, instances: Sequence[Instance]) -> None:
         """Terminate by id (see `Account.terminate`)."""
@@ -141,10 +136,7 @@ class ClusterInstances:
         return True
 
     def last_end(self, asked_s: float) -> MachineEnd | None:
-        """How the newest machine launched since we asked ended; None if it has not, or the cloud does not say.
-
-        Where none was launched, and AWS would still list it, the end is that of no machine (`MachineEnd.is_of_none`).
-        """
+        """How the newest machine launched since then ended, or that none was (`is_of_none`); None: not known."""
         known = self.known()
         if known is None:
             return None

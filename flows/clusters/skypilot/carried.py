@@ -56,10 +56,7 @@ def values_of(names: tuple[str, ...], store_url: str) -> dict[str, str]:
 
 @contextmanager
 def carried(values: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """The `file_mounts` that bring secrets to a node; their file is there within the block.
-
-    A process that is killed leaves its file; the next process removes it. A living one's is locked.
-    """
+    """The `file_mounts` that bring secrets to a node, within the block; what a killed process left is removed."""
     folder = state_dir() / "secrets"
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     path = folder / uuid.uuid4().hex

@@ -213,10 +213,7 @@ class SkyCluster:
         return bool(self._questions.ask(partial(sky_api.rented, [self.name], refresh=True)))
 
     def down(self) -> None:
-        """Terminate it; a cluster that is gone already is fine (see `Cluster.down`).
-
-        SkyPilot takes 10 to 20 s to terminate the machine, and that time costs money. So EC2 is asked to do it at once.
-        """
+        """Terminate it, at EC2 first: SkyPilot takes 10 to 20 s, which are paid for (see `Cluster.down`)."""
         for tried in range(1, DOWN_TRIES + 1):
             if self._machines is not None:
                 self._machines.terminate()

@@ -19,10 +19,7 @@ LONGEST = 300  # characters kept of an error that nothing here knows
 
 
 class _Known(NamedTuple):
-    """A pattern (its first match is quoted as the cause, unless `cause` says it shorter) and what to do.
-
-    `refuses`: asking again doesn't help before somebody has done it.
-    """
+    """A pattern, what to do, a shorter cause than its first match, and whether asking again before is in vain."""
 
     pattern: str
     remedy: str

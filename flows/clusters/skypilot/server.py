@@ -251,10 +251,7 @@ def _is_forgotten(sky: Any, error: Exception) -> bool:
 
 
 def end_leftovers(home: Path) -> list[int]:
-    """Kill what writes into the logs of `home`'s API server, unless that lives; returns the pids.
-
-    The caller keeps others from starting a server meanwhile: one that is being started does not count as one yet.
-    """
+    """Kill what writes into the logs of `home`'s API server, unless that lives. Nobody may start one meanwhile."""
     folders = (home / ".sky" / "api_server", home / "sky_logs" / "api_server")
     lineage = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     writers = []
