@@ -68,11 +68,8 @@ _MEMORY = re.compile(r"\d+[GMT]B\+?", re.IGNORECASE)
 
 def family_members(plan: Plan) -> list[str]:
     """Members of the demo family that serve the plan's cells, sorted."""
-    members = set()
-    for planned in plan.cells:
-        sources = [planned.cell.model, planned.cell.draft]
-        members |= {source.family_member for source in sources if source is not None and source.family_member}
-    return sorted(members)
+    sources = [source for planned in plan.cells for source in (planned.cell.model, planned.cell.draft)]
+    return sorted({source.family_member for source in sources if source is not None and source.family_member})
 
 
 def engine_environments(plan: Plan) -> list[str]:

@@ -6,7 +6,7 @@ forecast says is left. Sources of both: `warehouse/dataset/spending.py` and `flo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
@@ -117,28 +117,29 @@ class Purse:
 
     def over_run(self) -> str | None:
         """Why the whole run must stop now: its own budget, or the month's; None to go on."""
-
-        def look(fresh: bool) -> str | None:
-            run = self._spending.of_run(self._run_id, fresh=fresh)
-            limits = self._of_all_cells(run, fresh)
-            said = (over(each.spent_usd, each.budget_usd, each.who, each.field, self._sweep_file) for each in limits)
-            return self._unpriced(run) or next(filter(None, said), None)
-
         has_limit = self._budget.run_usd is not None or self._budget.month_usd is not None
-        return _sure(look) if has_limit else None
+        return self._over(self._of_all_cells) if has_limit else None
 
     def over_cell(self, cell_key: str) -> str | None:
         """Why one cell must stop now; None to go on."""
         limit_usd = self._budget.cell_usd
         if limit_usd is None:
             return None
+        return self._over(
+            lambda run, _: [Fit("cell_usd", f"cell {cell_key}", limit_usd, run.by_cell.get(cell_key, 0.0))]
+        )
 
-        def look(fresh: bool) -> str | None:
+    def _over(self, limits: Callable[[Spent, bool], Iterable[Fit]]) -> str | None:
+        """Why some limits are over: looked at cheaply first, and at the store itself before anything is stopped."""
+        why = None
+        for fresh in (False, True):
             run = self._spending.of_run(self._run_id, fresh=fresh)
-            spent_usd = run.by_cell.get(cell_key, 0.0)
-            return self._unpriced(run) or over(spent_usd, limit_usd, f"cell {cell_key}", "cell_usd", self._sweep_file)
-
-        return _sure(look)
+            found = limits(run, fresh)
+            said = (over(each.spent_usd, each.budget_usd, each.who, each.field, self._sweep_file) for each in found)
+            why = self._unpriced(run) or next(filter(None, said), None)
+            if why is None:
+                break
+        return why
 
     def _of_all_cells(self, run: Spent, fresh: bool) -> Iterator[Fit]:
         if self._budget.run_usd is not None:
@@ -156,11 +157,6 @@ class Purse:
             f"{run.unpriced[0]} has no price, so no budget can be kept: everything measured so far is committed; "
             f"rent only what has a price, or leave cloud.budget out of {self._sweep_file}, and start the same run again"
         )
-
-
-def _sure(look: Callable[[bool], str | None]) -> str | None:
-    """Look cheaply first, and at the store itself before anything is stopped."""
-    return None if look(False) is None else look(True)
 
 
 def _too_much(fit: Fit, sweep_file: str) -> str:

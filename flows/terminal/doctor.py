@@ -206,7 +206,9 @@ def node_keys(store: S3Store) -> Check:
     if values_of(names, store.url):
         detail = "nodes get the keys that you rent with, and foreign code runs there"
     else:
-        detail = "nodes get none of yours, and use their machine's role: SkyPilot's may do anything with EC2 and S3"
+        detail = (
+            "nodes get none of yours, and use their machine's role: SkyPilot's on AWS may do anything with EC2 and S3"
+        )
     remedy = (
         f"for keys that can do no more than a node needs: {_policy(store)}; export them as {FOR_NODES}{names[0]}, ..."
     )

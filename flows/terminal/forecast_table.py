@@ -158,9 +158,8 @@ def evaluations_table(evaluations: Sequence[EvalForecast], is_free: bool, spot: 
     """One row per evaluation: n, tokens, hours, dollars, what n can show, and what its margin would take."""
     table = Table(box=box.SIMPLE_HEAD, padding=0)
     table.add_column("eval", no_wrap=True)
-    for name in ("n", "tokens", "hours" if is_free else "GPU-h", *([] if is_free else ["spot", "on-dem."])):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in ("differ", "sees", "carries", "margin"):
+    money = ["hours"] if is_free else ["GPU-h", "spot", "on-dem."]
+    for name in ("n", "tokens", *money, "differ", "sees", "carries", "margin"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
     for one in evaluations:

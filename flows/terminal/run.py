@@ -36,7 +36,6 @@ from warehouse.ledger.store.proof import require_create_only
 from warehouse.report.page import write_report
 
 LINE_EVERY_S = 20.0  # pause between two lines of progress where no terminal can show a moving one
-DEPLOYED = ("demo", "full", "nightly")  # sweeps with a deployment of their own in `prefect.yaml`
 SERVER_SILENCE_S = 300.0  # of Prefect's, until we give up; its database was seen locked for half a minute
 
 FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
@@ -148,8 +147,8 @@ def through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) -> 
 
 
 def deployment_of(name: str) -> str:
-    """The deployment that runs a sweep: its own, else `demo`, which takes any name."""
-    return name if name in DEPLOYED else "demo"
+    """The deployment that runs a sweep: its own of `prefect.yaml`, else `demo`, which takes any name."""
+    return name if name in ("demo", "full", "nightly") else "demo"
 
 
 def _start_run(session: PrefectSession, name: str, run_id: str) -> str:

@@ -47,7 +47,11 @@ class AwsAccount:
         session, keys = _signed_in()
         if keys is None:
             raise NotAsked("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `aws configure`")
-        regions = _regions(session)
+        with closing(_client(session, session.region_name or FIRST_REGION)) as client:
+            try:
+                regions = sorted(region["RegionName"] for region in client.describe_regions()["Regions"])
+            except (ClientError, BotoCoreError) as error:
+                raise CloudError(f"aws: its regions can't be listed ({error}): allow ec2:DescribeRegions") from error
         if keys != self._keys:
             self._keys, self._clients = keys, {}
         for region in regions:  # made once: each takes 40 ms of CPU. In one thread: sessions are not thread-safe
@@ -159,14 +163,6 @@ def _signed_in() -> tuple[Any, Any]:
         return session, None if credentials is None else credentials.get_frozen_credentials()
     except BotoCoreError as error:
         raise CloudError(f"aws: its credentials can't be had ({error}): log in again, or mend AWS's config") from error
-
-
-def _regions(session: Any) -> list[str]:
-    with closing(_client(session, session.region_name or FIRST_REGION)) as client:
-        try:
-            return sorted(region["RegionName"] for region in client.describe_regions()["Regions"])
-        except (ClientError, BotoCoreError) as error:
-            raise CloudError(f"aws: its regions can't be listed ({error}): allow ec2:DescribeRegions") from error
 
 
 def _client(session: Any, region: str) -> Any:

@@ -60,7 +60,8 @@ def carried(values: Mapping[str, str]) -> Iterator[dict[str, str]]:
     folder = state_dir() / "secrets"
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     path = folder / uuid.uuid4().hex
-    with _alone_in(folder):
+    with folder.with_suffix(".lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # nobody else makes or removes a file here meanwhile: ours is not locked yet
         _remove_left(folder)
         file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -71,17 +72,6 @@ def carried(values: Mapping[str, str]) -> Iterator[dict[str, str]]:
             yield {ON_THE_NODE: str(path)} if values else {}
         finally:
             path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Nobody else makes or removes a file here meanwhile: a new one is not locked yet."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
 
 
 def _remove_left(folder: Path) -> None:
