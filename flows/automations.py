@@ -36,7 +36,6 @@ HEARTBEAT_VARIABLES = ("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "PREFECT_RUNNER_HEAR
 """Job variables that set a deployment's heartbeat, in Prefect's order; they win over the worker's own settings."""
 
 DEFAULT_HEARTBEAT_S = int(FlowsSettings.model_fields["heartbeat_frequency"].default)
-
 PAGE = 200  # deployments that Prefect lists at once
 
 
@@ -83,7 +82,6 @@ def _patience_s(ours: Sequence[Ours], asked_s: int | None) -> int:
 
 
 LONGEST_RUN = timedelta(days=30)  # how long after its start a crash of a flow run is still seen
-
 _ENDINGS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
 _STARTS = {f"prefect.flow-run.{state}" for state in ("Running", "Retrying", "Rerunning")}
 _TAGGED = ResourceSpecification({"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{TAG}"})

@@ -26,7 +26,6 @@ from warehouse.report.published.read import UNITS, Published
 COLUMNS = ("cell", "step", "condition", "tok_s", "speedup", "acceptance_length", "score", "parity", "verdict")
 HEADINGS = {"tok_s": "tok/s", "acceptance_length": "accept."}  # of columns that are headed otherwise
 UNANSWERED = (Reason.REQUEST_FAILED, Reason.SHORT_OUTPUT)  # what else rejects a row may be this machine's doing
-
 STYLES = {"ok": "green", "suspect": "yellow", "rejected": "red"}
 
 

@@ -165,7 +165,6 @@ def fate_of(found: Found, books: Books, now_s: float) -> Fate:
 
 
 Done = Literal["left", "down", "would go down", "not down"]
-
 STYLES: dict[Done, str | None] = {"left": "dim", "down": "green", "would go down": "yellow", "not down": "red"}
 
 

@@ -45,7 +45,6 @@ RunOption = Annotated[
     str | None, typer.Option("--run-id", help=r"which run  \[default: made from the plan; the same plan continues it]")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of tables")]
-
 PIPE_COLUMNS = 130  # width of the output where there is no terminal to ask
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)  # what ends a command; Ctrl-C sends the second
 

@@ -37,9 +37,7 @@ from warehouse.report.page import write_report
 
 LINE_EVERY_S = 20.0  # pause between two lines of progress where no terminal can show a moving one
 SERVER_SILENCE_S = 300.0  # of Prefect's, until we give up; its database was seen locked for half a minute
-
 FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
-
 CLOUD_STOP_S = 300.0  # for a stopped flow to flush its nodes and take its clusters down; if killed, it leaves them up
 
 NEXT = """next:    bin/sweep run demo-all    more techniques and loads of the same tiny models (half an hour)

@@ -29,7 +29,6 @@ ENDED_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 FIRST_REGION = "us-east-1"  # asked for the list of regions when the user's configuration names none
 CLOCKS_AGREE_S = 5.0  # how long before our request a machine may have been launched, by EC2's clock
 LISTED_S = 3000.0  # AWS lists a terminated machine for an hour; what is that young and isn't listed never was
-
 REGIONS_AT_ONCE = 8
 
 

@@ -96,9 +96,7 @@ def _keys_of_files() -> dict[str, str]:
 
 
 TIMED_CLOUDS = ("aws",)  # clouds whose machines get the timer
-
 KEYS = ("aws", "post_provision_runcmd")
-
 LOG = "/run/specsweep-time-to-live.log"  # on the machine: what the timer said
 
 

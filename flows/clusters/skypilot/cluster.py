@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from flows.clusters.clouds.aws import ClusterInstances
 
 Answer = TypeVar("Answer")
-
 LOG = logging.getLogger(__name__)
-
 FRESH_S = 20.0  # a heartbeat younger than this (four beats) is believed; SkyPilot is not asked
 ASK_EVERY_S = 10.0  # pause between two questions to SkyPilot about a silent node; each takes 1 to 3 s
 
@@ -41,7 +39,6 @@ CODE_LINE = re.compile(r"specsweep: node runner ended with code (\d+)")
 """What the tasks of sky/ print last: SkyPilot itself keeps only that a job failed, not its exit code."""
 
 CODE_TAIL_LINES = 40
-
 DOWN_TRIES = 3  # how often a machine is taken down before its error stands: a lock may be another's now
 DOWN_PAUSE_S = 5.0  # pause before the next try; short, as a flow has half a minute after Ctrl-C
 PATIENCE_S = 60.0  # how long an answer is waited for; SkyPilot's own takes 1 to 20 s

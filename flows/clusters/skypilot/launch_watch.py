@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from flows.clusters.clouds.aws import ClusterInstances
 
 LOG = logging.getLogger(__name__)
-
 LOOK_EVERY_S = 5.0  # pause between two questions to the cloud: one call of its API
 ALIVE = ("pending", "running")  # EC2's states of a machine that is there, or will be
 LOOKS_GONE = 2  # how often in a row the machine must be missing: a cloud's list may lag behind its own changes

@@ -41,7 +41,6 @@ PORT_TAKEN = ("is not available", "is already in use by another process", "Addre
 
 SERVER_TRIES = 6  # how often one call may find the server gone or broken before it gives up
 SERVER_PAUSE_S = 3.0  # pause before the next try; a server that has just been restarted answers 500 for some seconds
-
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 NOT_FOR_SKYPILOT = (TOKEN, "HUGGING_FACE_HUB_TOKEN", "GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY")
@@ -49,7 +48,6 @@ NOT_FOR_SKYPILOT = (TOKEN, "HUGGING_FACE_HUB_TOKEN", "GS_ACCESS_KEY_ID", "GS_SEC
 
 SERVER = "sky.server.server"  # module that an API server runs; its own children have other command lines
 GRACE_S = 10.0  # how long killed processes may take to be gone
-
 _starting = threading.Lock()
 
 

@@ -26,7 +26,6 @@ from tasks.notice import TIME_TO_LIVE_VARIABLE
 from warehouse.ledger.placement import Offer
 
 FOLDER = ROOT / "sky"
-
 RUN_LABEL, CELL_LABEL = f"{LABEL}-run", f"{LABEL}-cell"
 OWNER_LABEL, EXPIRY_LABEL = f"{LABEL}-owner", f"{LABEL}-expires"
 """In addition to `LABEL`, whose value is the store's hash. The expiry is in seconds since 1970: clouds refuse
