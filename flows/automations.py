@@ -11,7 +11,6 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import NamedTuple
 
 import httpx
 from prefect.automations import Automation
@@ -43,15 +42,8 @@ class AutomationsRefused(SpecsweepError):
     """The automations would act on nothing, or on flows that are alive; the text says what to do."""
 
 
-class Ours(NamedTuple):
-    """A deployment of ours: `flow/name`, and the seconds between two heartbeats of its flow runs."""
-
-    name: str
-    heartbeat_s: int
-
-
-async def _deployments_of_ours(client: PrefectClient) -> list[Ours]:
-    """Every deployment that carries our tag, slowest heartbeat first."""
+async def _deployments_of_ours(client: PrefectClient) -> list[tuple[str, int]]:
+    """`flow/name` and seconds between heartbeats of every deployment with our tag, the slowest first."""
     wanted = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
     found: list[DeploymentResponse] = []
     while len(page := await client.read_deployments(deployment_filter=wanted, limit=PAGE, offset=len(found))):
@@ -61,21 +53,21 @@ async def _deployments_of_ours(client: PrefectClient) -> list[Ours]:
         env = (each.job_variables or {}).get("env") or {}
         # without a job variable the worker decides, which nobody can ask: Prefect's default is assumed
         beat_s = next((env[name] for name in HEARTBEAT_VARIABLES if name in env), DEFAULT_HEARTBEAT_S)
-        ours.append(Ours(f"{(await client.read_flow(each.flow_id)).name}/{each.name}", int(beat_s)))
-    return sorted(ours, key=lambda each: (-each.heartbeat_s, each.name))
+        ours.append((f"{(await client.read_flow(each.flow_id)).name}/{each.name}", int(beat_s)))
+    return sorted(ours, key=lambda each: (-each[1], each[0]))
 
 
-def _patience_s(ours: Sequence[Ours], asked_s: int | None) -> int:
+def _patience_s(ours: Sequence[tuple[str, int]], asked_s: int | None) -> int:
     """Silence after which a flow run of ours, the slowest heartbeat first, is dead; `asked_s` None: the shortest."""
     if not ours:
         raise AutomationsRefused(f"no deployment on this server has the tag {TAG!r}: run `prefect deploy --all` first")
-    slowest = ours[0]
+    slowest, beat_s = ours[0]
     if asked_s is None:
-        return BEATS_MISSED * slowest.heartbeat_s
-    if asked_s <= slowest.heartbeat_s:
+        return BEATS_MISSED * beat_s
+    if asked_s <= beat_s:
         raise AutomationsRefused(
-            f"silence of {asked_s} s would crash live flows: {slowest.name} beats every {slowest.heartbeat_s} s; "
-            f"leave the number out (then it is {BEATS_MISSED * slowest.heartbeat_s} s), or set "
+            f"silence of {asked_s} s would crash live flows: {slowest} beats every {beat_s} s; "
+            f"leave the number out (then it is {BEATS_MISSED * beat_s} s), or set "
             f"{HEARTBEAT_VARIABLES[0]} in its job variables (work_pool.job_variables.env of prefect.yaml)"
         )
     return asked_s
@@ -120,7 +112,7 @@ async def _install(silence_s: int | None) -> str:
         ours = await _deployments_of_ours(client)
     within_s = _patience_s(ours, silence_s)
     await replace(within_s)
-    names = ", ".join(sorted(each.name for each in ours))
+    names = ", ".join(sorted(name for name, _ in ours))
     return f"flow runs of {names}: Crashed after {within_s} s without a heartbeat; sweeps start again after a crash"
 
 

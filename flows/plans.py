@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple
 
 from configs.cell import Technique
 from configs.checkout import ROOT
@@ -33,15 +32,15 @@ def store_url(asked: str | None) -> str:
     return asked or os.environ.get("SPECSWEEP_STORE") or str(ROOT / "results")
 
 
-def make_plan(name_or_path: str, gpu_name: str | None = None) -> Plan:
-    """The expanded plan of a sweep, on its own GPU or on another file of gpus/.
+def make_plan(name_or_path: str) -> Plan:
+    """The expanded plan of a sweep.
 
     Raises:
         ConfigError: the sweep or something it names is wrong.
         MemberUnavailable: a shipped model that it names is missing or damaged.
         TaskFileError: its `cloud.task` is, or rents other cards than its cells are served on.
     """
-    sweep = load_sweep(name_or_path, gpu_name)
+    sweep = load_sweep(name_or_path)
     task = None if sweep.cloud is None else load_task(sweep.cloud.task)
     card = gpu.name_here() if sweep.gpu == AUTO_GPU else None
     plan = expand(sweep, revision_of=revision_of, available=_lacking(sweep), card=card)
@@ -97,35 +96,28 @@ def _lacking(sweep: Sweep) -> Callable[[Technique], str | None]:
     return lacking
 
 
-class _Cards(NamedTuple):
-    """So many cards of one name; None: whichever has the memory that was asked for."""
-
-    name: str | None
-    number: float
-
-
 def require_cards(file: TaskFile, plan: Plan) -> None:
     """Refuse, as TaskFileError, a task with a place of other cards than the plan's, or of another number of them."""
     for field, asked in _asked(file):
         try:
-            problems = [_other(rented, planned) for rented in _cards(asked) for planned in plan.cells]
+            problems = [_other(*cards, planned) for cards in _cards(asked) for planned in plan.cells]
         except ValueError:
             problems = ["is no number of cards; accepted: e.g. H100:1"]
         for problem in filter(None, problems):
             raise file.wrong(field, asked, problem)
 
 
-def _other(rented: _Cards, planned: PlannedCell) -> str | None:
+def _other(name: str | None, number: float, planned: PlannedCell) -> str | None:
     """Why a cell can't have these cards, or is planned as if it had none, and what would be accepted."""
     gpu, cell = planned.gpu, planned.cell
     if gpu.bandwidth_gb_s is None and not gpu.is_card and serves_on_cards(cell.engine):
         remedy = "accepted: the card's name in configs/gpus, or an engine for processors"
         return f"the sweep's gpu is {gpu.name}, and its engine {cell.engine.name!r} serves on cards; {remedy}"
-    if rented.name and gpu.sky_names and rented.name.lower() not in map(str.lower, gpu.sky_names):
+    if name and gpu.sky_names and name.lower() not in map(str.lower, gpu.sky_names):
         remedy = f"accepted: {', '.join(gpu.sky_names)} (`sky_names` in its file), or another gpu in the sweep"
         return f"the sweep's gpu is {gpu.name}; {remedy}"
-    if rented.number != cell.cards:
-        name = rented.name or next(iter(gpu.sky_names), gpu.name)
+    if number != cell.cards:
+        name = name or next(iter(gpu.sky_names), gpu.name)
         remedy = f"accepted: {name}:{cell.cards}, or other parallel sizes in the engine's `args`"
         return f"{cell.label} needs {cell.cards} x {gpu.name}; {remedy}"
     return None
@@ -141,8 +133,8 @@ def _asked(file: TaskFile) -> Iterator[tuple[str, object]]:
                 yield f"{field}.{name}", place[name]
 
 
-def _cards(asked: object) -> Iterator[_Cards]:
-    """The cards of each alternative."""
+def _cards(asked: object) -> Iterator[tuple[str | None, float]]:
+    """Name and number of the cards of each alternative; None: whichever has the memory that was asked for."""
     if isinstance(asked, dict):
         texts: list[object] = [name if count is None else f"{name}:{count}" for name, count in asked.items()]
     else:
@@ -152,4 +144,4 @@ def _cards(asked: object) -> Iterator[_Cards]:
         counted = bool(before) and not _MEMORY.fullmatch(last)
         named = before if counted else [*before, last]
         by_memory = any(_MEMORY.fullmatch(word) for word in named)
-        yield _Cards(None if by_memory else ":".join(named), float(last) if counted else 1)
+        yield None if by_memory else ":".join(named), float(last) if counted else 1

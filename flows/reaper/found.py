@@ -36,17 +36,6 @@ class Found(NamedTuple):
     clouds_asked: bool
 
     @property
-    def expires_s(self) -> float | None:
-        """When anybody may remove it, seconds since 1970; None if its machines don't say, or were not seen."""
-        said = [each.labels.get(EXPIRY_LABEL, "") for each in self.instances]
-        return max((float(text) for text in said if text.isdecimal()), default=None)
-
-    @property
-    def rented_by(self) -> str | None:
-        """User and host that rented it, by its label; None if it has none."""
-        return next((each.labels[OWNER_LABEL] for each in self.instances if OWNER_LABEL in each.labels), None)
-
-    @property
     def is_gone(self) -> bool:
         """Whether SkyPilot still lists it, but its cloud has no machine of it."""
         return self.in_sky and self.clouds_asked and not self.instances
@@ -155,10 +144,13 @@ def fate_of(found: Found, books: Books, now_s: float) -> Fate:
         return Fate(True, "nobody", f"nobody works on its cell of run {cell.run_id}")
     if not books.knows_not(found.cluster):
         return Fate(True, "nobody", "no run of this store has its cell")
-    whose = found.rented_by or "?"
-    if found.expires_s is None:
+    labels = [each.labels for each in found.instances]
+    whose = next((each[OWNER_LABEL] for each in labels if OWNER_LABEL in each), "") or "?"
+    said = [each.get(EXPIRY_LABEL, "") for each in labels]
+    expires_s = max((float(text) for text in said if text.isdecimal()), default=None)
+    if expires_s is None:
         return Fate(False, whose, "of another store, and it does not say when it expires")
-    left_s = found.expires_s - now_s
+    left_s = expires_s - now_s
     if left_s > 0:
         return Fate(False, whose, f"of another store, expires in {duration(left_s)}")
     return Fate(True, whose, f"of another store, expired {duration(-left_s)} ago")

@@ -299,7 +299,6 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _runs_in(store: Store) -> list[str]:
-    """The runs of a store."""
     known = run_ids(store)
     if not known:
         raise StoreError(f"no run in {store.url} yet: `sweep run demo` makes one")

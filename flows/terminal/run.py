@@ -159,8 +159,6 @@ def _start_run(session: PrefectSession, name: str, run_id: str) -> str:
 
 
 class _FlowRun:
-    """The flow run, as the server sees it."""
-
     def __init__(self, session: PrefectSession, flow_run_id: str) -> None:
         self._session = session
         self._url = f"{session.url}/api/flow_runs/{flow_run_id}"
