@@ -86,7 +86,7 @@ class AttemptRecords:
 
     def runner(self, looked: Ledger | None = None) -> RunnerSeen:
         """The runner's lease, its closed attempt and its seconds of silence: read anew, or as `looked` at."""
-        leases = self._read_by(looked)
+        leases = self._leases if looked is None else Leases(looked, self._key)
         lease = self._own_lease(leases)
         if lease is None:
             return RunnerSeen()
@@ -94,7 +94,7 @@ class AttemptRecords:
 
     def is_free(self, lease: Lease, looked: Ledger | None = None) -> bool:
         """Whether the lease's runner is gone or has been silent for too long: read anew, or as `looked` at."""
-        return self._read_by(looked).is_free(lease)
+        return (self._leases if looked is None else Leases(looked, self._key)).is_free(lease)
 
     def ask_to_stop(self, why: str) -> None:
         """Give the node `STOP_GRACE_S` to flush what it has measured; it is taken down in any case."""
@@ -156,9 +156,6 @@ class AttemptRecords:
         story = self._placements.open()
         ours = self._placement
         return story if story is not None and ours is not None and story.asked.number == ours.number else None
-
-    def _read_by(self, looked: Ledger | None) -> Leases:
-        return self._leases if looked is None else Leases(looked, self._key)
 
     def _own_lease(self, leases: Leases | None = None) -> Lease | None:
         """The lease that this placement's node was granted, or the one that took over from it; None until then."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
+from functools import partial
 
-from configs.cell import Technique
+from configs.cell import Engine, Technique
 from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import AUTO_GPU, library_of, load_engine, load_sweep
-from configs.schema import Plan, PlannedCell, Sweep
+from configs.schema import Plan, PlannedCell
 from configs.steps.eval import EvalStep
 from flows.clusters.skypilot.task_file import TaskFile, load_task
 from tasks.engine.command import overlay_name
@@ -43,7 +44,8 @@ def make_plan(name_or_path: str) -> Plan:
     sweep = load_sweep(name_or_path)
     task = None if sweep.cloud is None else load_task(sweep.cloud.task)
     card = gpu.name_here() if sweep.gpu == AUTO_GPU else None
-    plan = expand(sweep, revision_of=revision_of, available=_lacking(sweep), card=card)
+    lacking = partial(_lacking, load_engine(sweep.engine, library_of(sweep)), sweep.cloud is not None)
+    plan = expand(sweep, revision_of=revision_of, available=lacking, card=card)
     if task is not None:
         require_cards(task, plan)
     return plan
@@ -84,16 +86,11 @@ def framework_environments(plan: Plan) -> list[str]:
     return sorted({step.framework for step in evals})
 
 
-def _lacking(sweep: Sweep) -> Callable[[Technique], str | None]:
-    """Says what this machine's engine lacks for a technique; what a rented machine's image has, nobody knows here."""
-    engine = load_engine(sweep.engine, library_of(sweep))
-
-    def lacking(technique: Technique) -> str | None:
-        if is_ours(engine):
-            return environments.suffix_unavailable() if technique.needs_module == "arctic_inference" else None
-        return None if sweep.cloud is not None else without_module(engine, technique)
-
-    return lacking
+def _lacking(engine: Engine, is_rented: bool, technique: Technique) -> str | None:
+    """What this machine's engine lacks for a technique; what a rented machine's image has, nobody knows here."""
+    if is_ours(engine):
+        return environments.suffix_unavailable() if technique.needs_module == "arctic_inference" else None
+    return None if is_rented else without_module(engine, technique)
 
 
 def require_cards(file: TaskFile, plan: Plan) -> None:

@@ -93,9 +93,7 @@ def _waiting_s(ledger: Ledger, plan: Plan) -> dict[str, float]:
     committed = ledger.committed_steps()
     waiting: dict[str, float] = {}
     for planned in plan.cells:
-        done = committed.get(planned.cell.cell_key, ())
-        left = without(planned.starts, done)
-        if left:
+        if left := without(planned.starts, committed.get(planned.cell.cell_key, ())):
             waiting[planned.cell.cell_key] = ready_s(planned, left, rented=True) + measuring_s(planned, left)
     return waiting
 

@@ -256,14 +256,13 @@ def regrade(
     as_json: JsonOption = False,
 ) -> None:
     """Grade a run's evaluations again, from what the engine answered then, and show what changed. Needs no engine."""
-    from flows.terminal.regrade import document, render
-    from flows.terminal.regrade import regrade as grade_again
+    from flows.terminal import regrade as again
 
-    graded = grade_again(Ledger(open_store(store_url(store)), run_id), cell, dry_run=dry_run)
+    graded = again.regrade(Ledger(open_store(store_url(store)), run_id), cell, dry_run=dry_run)
     if as_json:
-        print_json(document(run_id, graded, dry_run=dry_run))
+        print_json(again.document(run_id, graded, dry_run=dry_run))
     else:
-        terminal().print(render(graded, dry_run=dry_run))
+        terminal().print(again.render(graded, dry_run=dry_run))
 
 
 def terminal() -> Console:

@@ -52,10 +52,7 @@ Way = Callable[[Ledger, Plan, str, Console], int]
 
 
 def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, way: Way) -> int:
-    """Make what a sweep needs, run its flow, and print the results, which are all if nothing is left to measure.
-
-    Returns:
-        The exit code: of the flow, or `UNANSWERED_CODE`.
+    """Make what a sweep needs, run its flow unless all is measured, and print the results; returns the exit code.
 
     Raises:
         ConfigError: the sweep is wrong.

@@ -14,7 +14,6 @@ import yaml
 HOME_VARIABLE = "SPECSWEEP_SKY_HOME"  # names the folder with .sky, .aws, .ssh, .slurm and .config
 LONGEST_TMPDIR = 75  # characters: a socket's path may have 107, with `/pymp-12345678/listener-12345678` below it
 
-
 GLOBAL_VARIABLE, PROJECT_VARIABLE = "SKYPILOT_GLOBAL_CONFIG", "SKYPILOT_PROJECT_CONFIG"
 """SkyPilot's variables for its two configurations. The second lies on top, and goes along with each request."""
 
