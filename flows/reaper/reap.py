@@ -82,8 +82,8 @@ def reap_store(
         for each, fate in zip(found, fates, strict=True)
     )  # fmt: skip
     closed = []
-    for name, cell in {} if dry_run else gone.items():
-        if books.owner(cell) is None:
+    for name, cell in gone.items():
+        if not dry_run and books.owner(cell) is None:
             books.close(cell, Ended.AUTODOWNED, GONE, f"lost: {GONE}", was_there=False)
             closed.append(name)
     return ReapReport(
