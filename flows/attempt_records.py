@@ -42,7 +42,7 @@ class AttemptRecords:
         self._placements = Placements(ledger, cell_key)
         self._placement = placement
         self._found = self._leases.current()
-        self._epoch = _next(self._found)
+        self._epoch = 1 if self._found is None else self._found.epoch + 1
 
     def claim_lease(self) -> None:
         """Treat the lease found at the start as the open placement's, unless its attempt was over before that."""
@@ -68,7 +68,7 @@ class AttemptRecords:
         while (lease := self._leases.current()) is not None and not self._leases.is_free(lease):
             waited = True
             self._context.pause(since_s)
-        self._epoch = _next(lease)
+        self._epoch = 1 if lease is None else lease.epoch + 1
         return waited
 
     def ask(self) -> None:
@@ -178,7 +178,3 @@ class AttemptRecords:
             return self._leases.acquire(owner_name())
         except LeaseHeld:
             return None
-
-
-def _next(lease: Lease | None) -> int:
-    return 1 if lease is None else lease.epoch + 1

@@ -26,6 +26,7 @@ from warehouse.report.published.read import UNITS, Published
 COLUMNS = ("cell", "step", "condition", "tok_s", "speedup", "acceptance_length", "score", "parity", "verdict")
 HEADINGS = {"tok_s": "tok/s", "acceptance_length": "accept."}  # of columns that are headed otherwise
 UNANSWERED = (Reason.REQUEST_FAILED, Reason.SHORT_OUTPUT)  # what else rejects a row may be this machine's doing
+IS_PART = (pl.col("step") == "load") & pl.col("condition").str.contains(BETWEEN, literal=True)  # of a load's row
 STYLES = {"ok": "green", "suspect": "yellow", "rejected": "red"}
 
 
@@ -33,9 +34,8 @@ def result_rows(store: Store, run_id: str) -> list[dict[str, str]]:
     """One dict of texts per consolidated row of the run; streamed twins, categories, diagnostics are the report's."""
     frame = read_current(store)
     is_diagnostic = pl.col("extractor").is_in(DIAGNOSTIC_EXTRACTORS).fill_null(False)
-    is_part = (pl.col("step") == "load") & pl.col("condition").str.contains(BETWEEN, literal=True)
     is_headline = pl.col("mode").is_null() | pl.col("mode").is_in(["fixed", NATURAL, OPEN, "prefill", "decode"])
-    headline = is_headline & ~is_diagnostic & ~is_part.fill_null(False)
+    headline = is_headline & ~is_diagnostic & ~IS_PART.fill_null(False)
     chosen = frame.filter((pl.col("run_id") == run_id) & headline)
     return [_texts(row) for row in chosen.iter_rows(named=True)]
 
@@ -73,8 +73,7 @@ def answers_of(store: Store, run_id: str) -> list[Answer]:
 def recommendations_table(store: Store, run_id: str) -> Table | None:
     """Which K for each condition of the run, or why none; None: it has no two K. Categories are the report's."""
     frame = read_current(store, RECOMMENDATIONS.name).filter(run_id=run_id)
-    is_part = (pl.col("step") == "load") & pl.col("condition").str.contains(BETWEEN, literal=True)
-    rows = [*frame.filter(~is_part).iter_rows(named=True)]
+    rows = [*frame.filter(~IS_PART).iter_rows(named=True)]
     if not rows:
         return None
     table = Table(box=box.SIMPLE_HEAD, title="which K", title_justify="left", padding=(0, 1, 0, 0))

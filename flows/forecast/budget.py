@@ -6,7 +6,7 @@ forecast says is left. Sources of both: `warehouse/dataset/spending.py` and `flo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
@@ -45,21 +45,6 @@ class Fit(NamedTuple):
     def fits(self) -> bool:
         """Whether it may start: always if nothing is left to measure."""
         return self.is_done or (self.total_usd is not None and self.total_usd <= self.budget_usd)
-
-
-def _refusal(found: Sequence[Fit], forecast: Forecast, sweep_file: str) -> str | None:
-    """Why a run must not start, with the amounts and what to do; None if it fits its budgets."""
-    bad = [fit for fit in found if not fit.fits]
-    unknown = next((fit for fit in bad if fit.left_usd is None), None)
-    if unknown is not None:
-        price = "price_spot_usd_h" if forecast.spot else "price_on_demand_usd_h"
-        return (
-            f"what {unknown.who} would cost is not known, so its budget of {unknown.budget_usd:.2f} USD can't be "
-            f"promised: gpu {forecast.gpu!r} has no {price}; add it to gpus/{forecast.gpu}.yaml, "
-            f"or leave cloud.budget out of {sweep_file}"
-        )
-    why = [f"priced on demand: {forecast.why_on_demand}"] if bad and forecast.why_on_demand else []
-    return "; ".join([*(_too_much(fit, sweep_file) for fit in bad), *why]) or None
 
 
 def over(spent_usd: float, budget_usd: float, who: str, field: Field, sweep_file: str = SOME_SWEEP_FILE) -> str | None:
@@ -109,11 +94,19 @@ class Purse:
     def check_start(self, forecast: Forecast) -> None:
         """Raise BudgetExceeded if what is left of a run does not fit its budgets, or a price is not known."""
         found = self.fits(forecast)
-        why = _refusal(found, forecast, self._sweep_file)
-        if why is None and any(not fit.is_done for fit in found):
-            why = self._unpriced(self._spending.of_run(self._run_id))
-        if why is not None:
-            raise BudgetExceeded(why)
+        bad = [fit for fit in found if not fit.fits]
+        if unknown := next((fit for fit in bad if fit.left_usd is None), None):
+            price = "price_spot_usd_h" if forecast.spot else "price_on_demand_usd_h"
+            raise BudgetExceeded(
+                f"what {unknown.who} would cost is not known, so its budget of {unknown.budget_usd:.2f} USD can't be "
+                f"promised: gpu {forecast.gpu!r} has no {price}; add it to gpus/{forecast.gpu}.yaml, "
+                f"or leave cloud.budget out of {self._sweep_file}"
+            )
+        if bad:
+            why = [f"priced on demand: {forecast.why_on_demand}"] if forecast.why_on_demand else []
+            raise BudgetExceeded("; ".join([*(_too_much(fit, self._sweep_file) for fit in bad), *why]))
+        if any(not fit.is_done for fit in found) and (said := self._unpriced(self._spending.of_run(self._run_id))):
+            raise BudgetExceeded(said)
 
     def over_run(self) -> str | None:
         """Why the whole run must stop now: its own budget, or the month's; None to go on."""

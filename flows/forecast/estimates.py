@@ -37,7 +37,7 @@ COMPUTE_EFFICIENCY = 0.4
 """Share of the data sheet's dense 16-bit FLOPS that is reached. The five AR rows of mtp-diffusion-h100 lose 0.14 to
 0.73 s of each request to an 8K prompt: 0.35 to 1.03 of the H100's, in fp8; this is the cautious end."""
 
-STEP_OVERHEAD_S = 0.0032  # a decoding step's that neither explains (launches, sampling, host); fitted to the same rows
+STEP_OVERHEAD_S = 0.0032  # per decoding step, explained by neither (launches, sampling, host); fitted to the same rows
 
 GENERATE_OVERHEAD_S = 0.09
 """The same of Hugging Face's `generate`, which launches every kernel by itself: the AR row of mtp-transformers-h100,

@@ -140,7 +140,7 @@ def total(costs: Sequence[float | None]) -> float | None:
     return sum(known) if len(known) == len(costs) else None
 
 
-ForecastState = Literal["measured", "to measure"]  # committed already, still to do, or planned but beyond this version
+ForecastState = Literal["measured", "to measure"]  # committed already, or still to do
 HEADLINE_CONTEXT_TOKENS = 256  # context at which a cell's expected speed is shown
 
 
