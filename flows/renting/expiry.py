@@ -20,7 +20,7 @@ from warehouse.ledger.commits import Ledger
 
 EXPIRES_AFTER_S = 24 * 3600.0  # how far ahead the label is set, at the launch and with each renewal
 RENEW_EVERY_S = 3600.0  # pause between two renewals: a cloud may fail twenty of them in a row
-LOOK_EVERY_S = 10.0  # at the clock, which goes on while a laptop sleeps; far less than the reaper's `SECOND_LOOK_S`
+LOOK_EVERY_S = 10.0  # between two looks at the clock, which goes on in sleep; far less than the reaper's second look
 
 
 class ExpiryRenewer:
