@@ -9,7 +9,7 @@ from functools import partial
 from configs.schema import PlannedCell
 from configs.visits import Start
 from flows.attempt_records import AttemptRecords, RunnerSeen
-from flows.clock import FlowStopped, StoppableClock
+from flows.clock import FlowStopped
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.flow_heartbeat import CellTaken
 from flows.run_context import RunContext
@@ -21,23 +21,15 @@ from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import HEARTBEAT_DEADLINE_S, Attempt
 from warehouse.ledger.looks import pause_s
 from warehouse.ledger.outcomes import Ended
-from warehouse.ledger.placement import MachineEnd, Offer, Placement, PlacementStory
+from warehouse.ledger.placement import Offer, Placement, PlacementStory
 from warehouse.ledger.store import StoreAway, until_back
 
-LOG_TAIL_LINES = 30
-"""Lines of the node's log kept in the row of a lost attempt."""
-
-SETTLE_S = 3.0
-"""How long a cluster may take to notice that its runner, which has closed its attempt, has ended."""
-
-START_DEADLINE_S = 2400.0
-"""From submission to the first sign of life: the node installs its environment and pulls an image of 15 GB."""
-
-BUDGET_EVERY_S = 30.0
-"""Pause between two budget checks while a node works."""
-
-UNEASY_S = 20.0
-"""After this much silence a runner is polled as often as at first; four heartbeats."""
+LOG_TAIL_LINES = 30  # lines of the node's log kept in the row of a lost attempt
+SETTLE_S = 3.0  # how long a cluster may take to notice that its runner, which has closed its attempt, has ended
+START_DEADLINE_S = 2400.0  # from submission to the first sign of life: the node installs and pulls an image of 15 GB
+BUDGET_EVERY_S = 30.0  # pause between two budget checks while a node works
+TAKEN_WITHIN_S = 150.0  # EC2 takes a machine back two minutes after its notice (user guide); the rest is for clocks
+UNEASY_S = 20.0  # after this much silence a runner is polled as often as at first; four heartbeats
 
 
 class _Watch:
@@ -64,7 +56,8 @@ class AttemptRun:
     """One placement and its end.
 
     Call `run`; or `adopt`, then `follow` if it says True and `bury` if not. Each of the three leaves nothing running.
-    `was_up` says afterwards whether a machine came up far enough to be given its runner.
+    `was_up` says afterwards whether a machine came up far enough to be given its runner. Without an `offer` it runs on
+    this machine, without a `leg` all that is left is measured. `placement` is one that an earlier flow opened.
     """
 
     def __init__(
@@ -77,11 +70,7 @@ class AttemptRun:
         leg: int | None = None,
         placement: Placement | None = None,
     ) -> None:
-        """Read the cell's lease as it stands; rent nothing yet.
-
-        Without an `offer` it runs on this machine, without a `leg` all that is left is measured. `placement` is
-        one that an earlier flow opened.
-        """
+        """Read the cell's lease as it stands; rent nothing yet."""
         cell_key = planned.cell.cell_key
         self._ledger, self._planned = ledger, planned
         self._job = CellJob(ledger.store.url, ledger.run_id, cell_key, leg)
@@ -93,10 +82,7 @@ class AttemptRun:
         self.was_up = False
 
     def adopt(self) -> bool:
-        """Take over the open placement's cluster; False if it no longer runs the cell.
-
-        The runner's own word comes first: SkyPilot may fail to reach a node that measures well.
-        """
+        """Take over the placement's cluster if it still runs the cell; its runner, if heard of, is believed first."""
         if not self._records.is_heard(UNEASY_S) and not self._cluster.adopt():
             return False
         self._records.claim_lease()
@@ -116,26 +102,18 @@ class AttemptRun:
         self._close(done or gone, [], was_there=was_there)
 
     def run(self, report_commits: Callable[[Ledger], None]) -> Ending:
-        """Launch the cell, once no other runner holds it, and follow it to its end.
-
-        Raises:
-            CellTaken: another flow took the cell while this one waited, or slept.
-            FlowStopped: the flow is asked to end.
-        """
+        """Launch the cell, once no other runner holds it, and follow it to its end. Raises CellTaken, FlowStopped."""
         with self.slot.pop_all() as slot:  # given back here unless a launch begins
-            if self._records.waited_for_owner() and not self._left():
+            if self._records.waited_for_owner() and not self._todo():
                 return Ending(None, Ended.LEASE_HELD, "another runner has measured it meanwhile")
             self._context.require_held(self._job.cell_key)
             self._context.clock.require_going()  # choosing a place takes seconds
             self._records.ask()
             self.slot = slot.pop_all()
-        return self._guarded(report_commits, launch=True)
+        return self.follow(report_commits, launch=True)
 
-    def follow(self, report_commits: Callable[[Ledger], None]) -> Ending:
-        """Follow an adopted cluster to its end."""
-        return self._guarded(report_commits, launch=False)
-
-    def _guarded(self, report_commits: Callable[[Ledger], None], *, launch: bool) -> Ending:
+    def follow(self, report_commits: Callable[[Ledger], None], *, launch: bool = False) -> Ending:
+        """Follow a cluster to its end: one that was adopted, or is launched first."""
         ending, tail = Ending(None, Ended.LAUNCH_FAILED, "the flow failed"), list[str]()
         is_ours = True
         try:
@@ -145,7 +123,7 @@ class AttemptRun:
             if ending.how is Ended.NOTICE:
                 with suppress(StoreAway):  # how old the machine is isn't known then: it goes down at once
                     if (story := self._records.story()) is not None:
-                        leave_to_its_cloud(story, self._cluster.machine_end, self._context.clock, self._context.poll_s)
+                        self._leave_to_its_cloud(story)
                     self._context.require_held(self._job.cell_key)  # it may have slept meanwhile
         except CellTaken:
             is_ours = False  # cluster and records are another flow's now
@@ -173,9 +151,9 @@ class AttemptRun:
             return False
         return True
 
-    def _close(self, ending: Ending, tail: list[str], *, was_there: bool = False) -> None:
+    def _close(self, ending: Ending, tail: list[str], *, was_there: bool) -> None:
         now, machine_end = self._context.clock.now_iso(), self._cluster.machine_end
-        self._insist(partial(self._records.close, ending, tail, machine_end, now, was_there=was_there))
+        self._insist(partial(self._records.close, ending, tail, machine_end, now, was_there))
         if self._offer is not None:
             self._context.site.ended(self._job.cell_key, self._offer, ending.how.loss, ending.detail)
 
@@ -258,7 +236,7 @@ class AttemptRun:
         closed = self._records.runner().closed
         if ending.code is None and (done := self._work_done(closed)) is not None:
             ending = done  # the node was lost after its work was done
-        if ending.how is Ended.DONE and self._left():
+        if ending.how is Ended.DONE and self._todo():
             return Ending(None, Ended.FAILED, "the node runner said that it was done, and it was not")
         if ending.how is Ended.STOPPED and self._offer is not None:
             return Ending(None, Ended.PREEMPTED, "the node was told to leave; what it had finished is kept")
@@ -271,35 +249,23 @@ class AttemptRun:
         tail = self._cluster.log_tail(LOG_TAIL_LINES)
         return ending._replace(detail=tail[-1] if tail else f"the node runner ended with code {ending.code}")
 
-    def _left(self) -> list[Start]:
+    def _todo(self) -> list[Start]:
         return todo(self._ledger, self._planned, self._job.leg)
+
+    def _leave_to_its_cloud(self, story: PlacementStory) -> None:
+        """Wait until a noticed machine is taken back, if it costs nothing then; if we ended it, we would pay for it."""
+        clock, offer = self._context.clock, story.asked.offer
+        now_s = clock.now_s()
+        until_s = now_s + TAKEN_WITHIN_S
+        if not offer.spot or rented_s(story, until_s) > FREE_IF_INTERRUPTED_WITHIN_S.get(offer.cloud, 0.0):
+            return
+        with suppress(FlowStopped):  # its caller takes it down, and whoever goes on looks for the stop
+            while now_s < until_s and self._cluster.machine_end(moment_s(story.asked.asked_at)) is None:
+                clock.sleep(min(self._context.poll_s, until_s - now_s))
+                now_s = clock.now_s()
 
 
 def _as_closed(attempt: Attempt) -> Ending:
     if attempt.exit_code is None:
         return Ending(None, Ended.FAILED, attempt.reason)
     return Ending.of_runner(attempt.exit_code, attempt.reason)
-
-
-TAKEN_WITHIN_S = 150.0
-"""EC2 takes a machine back two minutes after its notice (its user guide). The other half minute is for clocks and its
-own word."""
-
-
-def leave_to_its_cloud(
-    story: PlacementStory, machine_end: Callable[[float], MachineEnd | None], clock: StoppableClock, poll_s: float
-) -> None:
-    """Wait until a noticed machine is taken back, if it is young enough to cost nothing then.
-
-    If we ended it sooner, we would pay for all of its time.
-
-    `machine_end` is what the cloud says of the machine launched since a moment; None: it is still there.
-    """
-    offer, now_s = story.asked.offer, clock.now_s()
-    until_s = now_s + TAKEN_WITHIN_S
-    if not offer.spot or rented_s(story, until_s) > FREE_IF_INTERRUPTED_WITHIN_S.get(offer.cloud, 0.0):
-        return
-    with suppress(FlowStopped):  # its caller takes it down, and whoever goes on looks for the stop
-        while now_s < until_s and machine_end(moment_s(story.asked.asked_at)) is None:
-            clock.sleep(min(poll_s, until_s - now_s))
-            now_s = clock.now_s()

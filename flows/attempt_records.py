@@ -16,8 +16,10 @@ from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.owner import owner_name
 from warehouse.ledger.placement import MachineEnd, Offer, Placement, PlacementEnd, Placements, PlacementStory
 
-STOP_GRACE_S = 30.0
-"""How long a node that is asked to stop may take to flush and close its attempt. It sees the request within 5 s."""
+STOP_GRACE_S = 30.0  # for a node that is asked to stop, and sees that within 5 s, to flush and close its attempt
+
+MachineWord = Callable[[float], MachineEnd | None]
+"""What the cloud says of the end of the machine launched since a moment (see `Cluster.machine_end`)."""
 
 
 class RunnerSeen(NamedTuple):
@@ -40,7 +42,7 @@ class AttemptRecords:
         self._placements = Placements(ledger, cell_key)
         self._placement = placement
         self._found = self._leases.current()
-        self._epoch = _next(self._found)
+        self._epoch = 1 if self._found is None else self._found.epoch + 1
 
     def claim_lease(self) -> None:
         """Treat the lease found at the start as the open placement's, unless its attempt was over before that."""
@@ -66,7 +68,7 @@ class AttemptRecords:
         while (lease := self._leases.current()) is not None and not self._leases.is_free(lease):
             waited = True
             self._context.pause(since_s)
-        self._epoch = _next(lease)
+        self._epoch = 1 if lease is None else lease.epoch + 1
         return waited
 
     def ask(self) -> None:
@@ -84,7 +86,7 @@ class AttemptRecords:
 
     def runner(self, looked: Ledger | None = None) -> RunnerSeen:
         """The runner's lease, its closed attempt and its seconds of silence: read anew, or as `looked` at."""
-        leases = self._read_by(looked)
+        leases = self._leases if looked is None else Leases(looked, self._key)
         lease = self._own_lease(leases)
         if lease is None:
             return RunnerSeen()
@@ -92,7 +94,7 @@ class AttemptRecords:
 
     def is_free(self, lease: Lease, looked: Ledger | None = None) -> bool:
         """Whether the lease's runner is gone or has been silent for too long: read anew, or as `looked` at."""
-        return self._read_by(looked).is_free(lease)
+        return (self._leases if looked is None else Leases(looked, self._key)).is_free(lease)
 
     def ask_to_stop(self, why: str) -> None:
         """Give the node `STOP_GRACE_S` to flush what it has measured; it is taken down in any case."""
@@ -104,15 +106,7 @@ class AttemptRecords:
         while self._leases.closed(lease.epoch) is None and time.monotonic() < deadline:
             time.sleep(min(1.0, self._context.poll_s))
 
-    def close(
-        self,
-        ending: Ending,
-        tail: list[str],
-        machine_end: Callable[[float], MachineEnd | None],
-        at: str,
-        *,
-        was_there: bool = False,
-    ) -> None:
+    def close(self, ending: Ending, tail: list[str], machine_end: MachineWord, at: str, was_there: bool) -> None:
         """Record how the attempt ended, where its node could not, and how the placement did.
 
         `tail`: last lines of the node's log. `at`: when the cluster was down (ISO 8601). `was_there`: its
@@ -120,7 +114,9 @@ class AttemptRecords:
         """
         word = self._machines_word(machine_end) if ending.how.was_rented else None
         is_known = was_there or (word is not None and word.at_s is not None)
-        ended_at = at if is_known or not ending.how.was_rented else self._gone_at(at)
+        ended_at = at
+        if not is_known and ending.how.was_rented and (story := self.story()) is not None:
+            ended_at = iso_of(min(moment_s(at), estimated_end_s(self._ledger, story)))  # all were silent before that
         lease = self._lease_to_close(ending.how)
         if lease is not None:
             is_lost = ending.how.row.outcome == "lost"
@@ -147,7 +143,7 @@ class AttemptRecords:
         )
         self._placements.end(self._placement.number, end, word)
 
-    def _machines_word(self, machine_end: Callable[[float], MachineEnd | None]) -> MachineEnd | None:
+    def _machines_word(self, machine_end: MachineWord) -> MachineEnd | None:
         """What the cloud says of the placement's machine; that there was none is not believed of one that came up."""
         word = None if self._placement is None else machine_end(moment_s(self._placement.asked_at))
         if word is None or not word.is_of_none:
@@ -155,19 +151,11 @@ class AttemptRecords:
         story = self.story()
         return word if story is not None and story.up is None else None
 
-    def _gone_at(self, at: str) -> str:
-        """When the placement's machine was gone at the latest: `at`, unless all were silent for long before that."""
-        story = self.story()
-        return at if story is None else iso_of(min(moment_s(at), estimated_end_s(self._ledger, story)))
-
     def story(self) -> PlacementStory | None:
         """What is recorded of the placement; None if it is over, or another came after it."""
         story = self._placements.open()
         ours = self._placement
         return story if story is not None and ours is not None and story.asked.number == ours.number else None
-
-    def _read_by(self, looked: Ledger | None) -> Leases:
-        return self._leases if looked is None else Leases(looked, self._key)
 
     def _own_lease(self, leases: Leases | None = None) -> Lease | None:
         """The lease that this placement's node was granted, or the one that took over from it; None until then."""
@@ -190,7 +178,3 @@ class AttemptRecords:
             return self._leases.acquire(owner_name())
         except LeaseHeld:
             return None
-
-
-def _next(lease: Lease | None) -> int:
-    return 1 if lease is None else lease.epoch + 1

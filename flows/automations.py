@@ -11,7 +11,6 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import NamedTuple
 
 import httpx
 from prefect.automations import Automation
@@ -28,37 +27,23 @@ from prefect.settings.models.flows import FlowsSettings
 
 from configs.errors import SpecsweepError, leave
 
-TAG = "specsweep"
-"""On each deployment of `prefect.yaml`; Prefect copies it to their flow runs, and into the events of these."""
-
-MAX_FLOW_RUNS = 5
-"""How often one flow run may be started, crashes included, before it gives up: a loop would cost money for ever."""
-
-BEATS_MISSED = 3
-"""Heartbeats in a row that must be missing before a flow run counts as dead."""
+TAG = "specsweep"  # on each deployment of `prefect.yaml`; Prefect copies it to their flow runs, and into their events
+MAX_FLOW_RUNS = 5  # starts of one flow run, crashes included, before it gives up: a loop would cost money for ever
+BEATS_MISSED = 3  # heartbeats in a row that must be missing before a flow run counts as dead
 
 HEARTBEAT_VARIABLES = ("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "PREFECT_RUNNER_HEARTBEAT_FREQUENCY")
 """Job variables that set a deployment's heartbeat, in Prefect's order; they win over the worker's own settings."""
 
 DEFAULT_HEARTBEAT_S = int(FlowsSettings.model_fields["heartbeat_frequency"].default)
-
-PAGE = 200
-"""Deployments that Prefect lists at once."""
+PAGE = 200  # deployments that Prefect lists at once
 
 
 class AutomationsRefused(SpecsweepError):
     """The automations would act on nothing, or on flows that are alive; the text says what to do."""
 
 
-class Ours(NamedTuple):
-    """A deployment of ours: `flow/name`, and the seconds between two heartbeats of its flow runs."""
-
-    name: str
-    heartbeat_s: int
-
-
-async def _deployments_of_ours(client: PrefectClient) -> list[Ours]:
-    """Every deployment that carries our tag, slowest heartbeat first."""
+async def _deployments_of_ours(client: PrefectClient) -> list[tuple[str, int]]:
+    """`flow/name` and seconds between heartbeats of every deployment with our tag, the slowest first."""
     wanted = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
     found: list[DeploymentResponse] = []
     while len(page := await client.read_deployments(deployment_filter=wanted, limit=PAGE, offset=len(found))):
@@ -68,35 +53,27 @@ async def _deployments_of_ours(client: PrefectClient) -> list[Ours]:
         env = (each.job_variables or {}).get("env") or {}
         # without a job variable the worker decides, which nobody can ask: Prefect's default is assumed
         beat_s = next((env[name] for name in HEARTBEAT_VARIABLES if name in env), DEFAULT_HEARTBEAT_S)
-        ours.append(Ours(f"{(await client.read_flow(each.flow_id)).name}/{each.name}", int(beat_s)))
-    return sorted(ours, key=lambda each: (-each.heartbeat_s, each.name))
+        ours.append((f"{(await client.read_flow(each.flow_id)).name}/{each.name}", int(beat_s)))
+    return sorted(ours, key=lambda each: (-each[1], each[0]))
 
 
-def _patience_s(ours: Sequence[Ours], asked_s: int | None) -> int:
-    """Silence after which a flow run of ours is dead.
-
-    `ours`: the slowest heartbeat first; `asked_s` None: as short as that one allows.
-
-    Raises:
-        AutomationsRefused: there is no deployment of ours, or a live flow would be silent for longer.
-    """
+def _patience_s(ours: Sequence[tuple[str, int]], asked_s: int | None) -> int:
+    """Silence after which a flow run of ours, the slowest heartbeat first, is dead; `asked_s` None: the shortest."""
     if not ours:
         raise AutomationsRefused(f"no deployment on this server has the tag {TAG!r}: run `prefect deploy --all` first")
-    slowest = ours[0]
+    slowest, beat_s = ours[0]
     if asked_s is None:
-        return BEATS_MISSED * slowest.heartbeat_s
-    if asked_s <= slowest.heartbeat_s:
+        return BEATS_MISSED * beat_s
+    if asked_s <= beat_s:
         raise AutomationsRefused(
-            f"silence of {asked_s} s would crash live flows: {slowest.name} beats every {slowest.heartbeat_s} s; "
-            f"leave the number out (then it is {BEATS_MISSED * slowest.heartbeat_s} s), or set "
+            f"silence of {asked_s} s would crash live flows: {slowest} beats every {beat_s} s; "
+            f"leave the number out (then it is {BEATS_MISSED * beat_s} s), or set "
             f"{HEARTBEAT_VARIABLES[0]} in its job variables (work_pool.job_variables.env of prefect.yaml)"
         )
     return asked_s
 
 
-LONGEST_RUN = timedelta(days=30)
-"""How long after its start a crash of a flow run is still seen."""
-
+LONGEST_RUN = timedelta(days=30)  # how long after its start a crash of a flow run is still seen
 _ENDINGS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
 _STARTS = {f"prefect.flow-run.{state}" for state in ("Running", "Retrying", "Rerunning")}
 _TAGGED = ResourceSpecification({"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{TAG}"})
@@ -108,16 +85,10 @@ class NoServer(SpecsweepError):
 
 
 def install(silence_s: int | None = None) -> str:
-    """Create both automations on the server that this process talks to, replacing our earlier ones.
+    """Create both automations, replacing our earlier ones, on this process's Prefect server; says what they do.
 
-    A flow run is dead after `silence_s`; None: three heartbeats of our slowest deployment.
-
-    Returns:
-        What they do, for people.
-
-    Raises:
-        AutomationsRefused: no deployment of ours is there, or one beats more slowly than that.
-        NoServer: no Prefect server is named, or it does not answer as one.
+    A flow run is dead after `silence_s`; None: three heartbeats of our slowest deployment. Raises AutomationsRefused:
+    none of ours is there, or one beats more slowly; NoServer: no Prefect server is named, or it does not answer as one.
     """
     try:
         return asyncio.run(_install(silence_s))
@@ -141,7 +112,7 @@ async def _install(silence_s: int | None) -> str:
         ours = await _deployments_of_ours(client)
     within_s = _patience_s(ours, silence_s)
     await replace(within_s)
-    names = ", ".join(sorted(each.name for each in ours))
+    names = ", ".join(sorted(name for name, _ in ours))
     return f"flow runs of {names}: Crashed after {within_s} s without a heartbeat; sweeps start again after a crash"
 
 
@@ -154,6 +125,7 @@ async def replace(silence_s: int) -> None:
 
 
 def _silent_runs_crash(silence_s: int) -> Automation:
+    said = f"no heartbeat for {silence_s} s"
     return Automation(
         name="specsweep: silent runs crash",
         trigger=EventTrigger(
@@ -163,14 +135,9 @@ def _silent_runs_crash(silence_s: int) -> Automation:
             match_related=_TAGGED,
             for_each={"prefect.resource.id"},
             posture=Posture.Proactive,
-            threshold=1,
             within=timedelta(seconds=silence_s),
         ),
-        actions=[
-            ChangeFlowRunState(
-                name="Crashed", state=StateType.CRASHED, force=False, message=f"no heartbeat for {silence_s} s"
-            )
-        ],
+        actions=[ChangeFlowRunState(name="Crashed", state=StateType.CRASHED, message=said)],
     )
 
 
@@ -188,14 +155,9 @@ def _crashed_sweeps_continue() -> Automation:
             match_related=[_TAGGED, _SWEEPS],
             for_each={"prefect.resource.id"},
             posture=Posture.Reactive,
-            threshold=1,
             within=LONGEST_RUN,
         ),
-        actions=[
-            ChangeFlowRunState(
-                name="AwaitingRetry", state=StateType.SCHEDULED, force=False, message="crashed: continue"
-            )
-        ],
+        actions=[ChangeFlowRunState(name="AwaitingRetry", state=StateType.SCHEDULED, message="crashed: continue")],
     )
 
 

@@ -23,8 +23,7 @@ from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Placements, PlacementStory
 from warehouse.ledger.store import StoreAway
 
-CellEnd = Literal["measured", "rejected", "failed"]
-"""How a cell can end, after any number of attempts; how each attempt ended is an `Ended`."""
+CellEnd = Literal["measured", "rejected", "failed"]  # after any number of attempts, each of which ends as an `Ended`
 
 
 class CellOutcome(NamedTuple):
@@ -42,10 +41,17 @@ def measure_cell(
 ) -> CellOutcome:
     """Make attempts until the cell is measured, rejected by its smoke step, given up, or out of money.
 
-    `committed` gets the name of each measurement when its commit appears; `leg` None: both ways of a mirrored
-    design.
+    `committed` gets the name of each measurement when its commit appears; `leg` None: both ways of a mirrored design.
+    A store that is away is waited for: what runs goes on, and what is rented is adopted.
     """
-    return CellRun(ledger, planned, context, committed, leg).measure()
+    run = CellRun(ledger, planned, context, committed, leg)
+    while True:
+        try:
+            return run.measured_unless_held()
+        except StoreAway:
+            context.clock.sleep(context.poll_s)
+        except CellTaken as error:
+            context.tell(f"{planned.cell.label}: {error}")
 
 
 class CellRun:
@@ -70,24 +76,14 @@ class CellRun:
         self._nothing_since_s = 0.0
         """From when on no machine of the cell was up, by the flow's clock; 0: it was not looked for yet."""
 
-    def measure(self) -> CellOutcome:
-        """See `measure_cell`. A store that is away is waited for: what runs goes on, and what is rented is adopted."""
-        while True:
-            try:
-                return self._measured_unless_held()
-            except StoreAway:
-                self._context.clock.sleep(self._context.poll_s)
-            except CellTaken as error:
-                self._context.tell(f"{self._label}: {error}")
-
-    def _measured_unless_held(self) -> CellOutcome:
+    def measured_unless_held(self) -> CellOutcome:
+        """Hold the cell, after waiting for another flow that does, and measure it. Raises StoreAway, CellTaken."""
         try:
             # a machine that was left behind is followed to its end, or buried, whatever is measured or rejected
             may_be_up = self._context.purse is not None and self._placements.open() is not None
-            if not may_be_up and not self._todo():
+            if not may_be_up and not todo(self._ledger, self._planned, self._leg):
                 return self._outcome("measured", "")
-            with ExitStack() as held:
-                self._hold(held)
+            with self._held():
                 return self._measure()
         except CellRejected as error:
             return self._outcome("rejected", str(error))
@@ -112,7 +108,7 @@ class CellRun:
             if ending is not None and self._is_over(ending):
                 return self._outcome("measured" if ending.how is Ended.DONE else "rejected", self._reason)
             if may_be_news:
-                left_to_do = self._todo()
+                left_to_do = todo(self._ledger, self._planned, self._leg)
             if not left_to_do:  # by another runner, or before the node was lost
                 return self._outcome("measured", "")
             if self._faults >= self._context.max_attempts:
@@ -191,12 +187,13 @@ class CellRun:
     def _began_s(self) -> float:
         return self._context.clock.now_s() - self._ledger.age_s()
 
-    def _hold(self, held: ExitStack) -> None:
+    def _held(self) -> ExitStack:
         """Take the cell, after waiting while another flow works on it: it measures what we want."""
-        said, since_s = "", self._context.clock.now_s()
+        said, since_s, held = "", self._context.clock.now_s(), ExitStack()
         while True:
             try:
-                return held.enter_context(self._context.managing(self._key))
+                held.enter_context(self._context.managing(self._key))
+                return held
             except ManagedElsewhere as other:
                 if said != other.owner:
                     self._context.tell(f"{self._label}: another flow works on it ({other.owner}), waiting")
@@ -213,9 +210,6 @@ class CellRun:
             if name not in self._seen and self._ledger.read_commit(self._key, name) is not None:
                 self._seen.add(name)
                 self._committed(name)
-
-    def _todo(self) -> list[Start]:
-        return todo(self._ledger, self._planned, self._leg)
 
     def _outcome(self, ended: CellEnd, reason: str) -> CellOutcome:
         return CellOutcome(self._key, self._label, ended, reason, self._tried)

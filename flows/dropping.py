@@ -15,19 +15,13 @@ from warehouse.ledger.store import until_back
 from warehouse.ledger.tables import VERDICTS
 from warehouse.ledger.verdicts import Reason
 
-OWNER = "flow"
-"""Who commits a start that nobody makes."""
-
 
 def drop_what_is_out(ledger: Ledger, plan: Plan, tell: Callable[[str], None], pause: Callable[[], None]) -> None:
     """Commit the second starts of cells whose K is out as dropped, without a row: later attempts find them done.
 
     What the first start measured stays. A cell whose way back was measured in part is not dropped any more. One that a
-    killed flow had begun to drop is dropped whole, by what was said then. `tell` gets a sentence for each; `pause` is
-    waited for while the store is away.
-
-    Raises:
-        StoreError: what is committed can't be read.
+    killed flow had begun to drop is dropped whole, by what was said then. `tell` gets a sentence for each; while the
+    store is away, `pause` is called. Raises StoreError: what is committed can't be read.
     """
 
     def drop() -> None:
@@ -73,4 +67,4 @@ def _drop(ledger: Ledger, key: str, names: Sequence[str], sentence: str) -> None
             "measured_at": ledger.clock.now_iso(), "verdict": "ok", "reasons": reasons, "details": [sentence],
         }  # fmt: skip
         part = ledger.write_part(key, name, VERDICTS, [said], attempt)
-        ledger.commit(key, ledger.new_commit(name, attempt, OWNER, "ok", reasons, 0.0, [part]))
+        ledger.commit(key, ledger.new_commit(name, attempt, "flow", "ok", reasons, 0.0, [part]))

@@ -14,8 +14,7 @@ from warehouse.ledger.commits import Ledger
 from warehouse.ledger.owner import owner_name
 from warehouse.ledger.store import StoreAway, StoreError
 
-BEAT_EVERY_S = 30.0
-"""A quarter of `warehouse.ledger.claims.FLOW_DEADLINE_S`: a slow store does not make a flow look dead."""
+BEAT_EVERY_S = 30.0  # a quarter of `FLOW_DEADLINE_S`: a slow store does not make a flow look dead
 
 
 class CellTaken(SpecsweepError):
@@ -23,11 +22,7 @@ class CellTaken(SpecsweepError):
 
 
 class HeldCell:
-    """A cell in the hands of this flow.
-
-    A flow may be silent for long, for example on a laptop that slept. It then asks whether the cell is still its own
-    before it says or does anything more.
-    """
+    """A cell in the hands of this flow, which asks whether it still is after a silence, say of a laptop that slept."""
 
     def __init__(self, ledger: Ledger, cell_key: str, pulse: str) -> None:
         """Take the cell; `pulse` names the flow's heartbeat, which speaks for it."""
@@ -75,15 +70,25 @@ class HeldCell:
 
 
 class HeldCells:
-    """All cells of one flow, and its heartbeat for them."""
+    """All cells of one flow, and its heartbeat for them. Use as a context manager around a flow: it sends that."""
 
     def __init__(self, ledger: Ledger, tell: Callable[[str], None]) -> None:
+        """Start nothing yet; `tell` gets what a heartbeat failed with, each sentence once in a row."""
         self._ledger, self._tell = ledger, tell
         self._pulse = uuid.uuid4().hex[:16]
         self._held: list[HeldCell] = []
         self._left: list[HeldCell] = []
         """Cells whose release was not stored: the heartbeat would keep them from everybody else."""
-        self._guard = threading.Lock()
+        self._guard, self._stopped = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="flow-heartbeat", daemon=True)
+
+    def __enter__(self) -> HeldCells:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
 
     @contextmanager
     def managing(self, cell_key: str) -> Iterator[None]:
@@ -116,11 +121,7 @@ class HeldCells:
             cell.require()
 
     def beat(self) -> None:
-        """Store one heartbeat for all cells, nothing if there are none, and the releases that are left.
-
-        Raises:
-            StoreError: the store can't be reached, or refuses.
-        """
+        """Store one heartbeat for all cells, nothing if there are none, and the releases that are left."""
         with self._guard:
             held, left = list(self._held), list(self._left)
         if held:
@@ -133,32 +134,13 @@ class HeldCells:
             with self._guard:
                 self._left = [other for other in self._left if other is not cell]
 
-
-class FlowHeartbeatSender:
-    """Sends the flow's heartbeat while it holds cells. Use as a context manager around a flow."""
-
-    def __init__(self, ledger: Ledger, tell: Callable[[str], None]) -> None:
-        """Start nothing yet; `tell` gets what a heartbeat failed with, each sentence once in a row."""
-        self._tell, self._cells = tell, HeldCells(ledger, tell)
-        self.managing, self.require_held = self._cells.managing, self._cells.require
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="flow-heartbeat", daemon=True)
-
-    def __enter__(self) -> FlowHeartbeatSender:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-
     def _run(self) -> None:
         """Whatever a heartbeat fails with, the next one is sent: a flow that falls silent loses its cells."""
         last = ""
         while not self._stopped.wait(BEAT_EVERY_S):
             said = ""
             try:
-                self._cells.beat()
+                self.beat()
             except StoreAway as error:
                 said = str(error)
             except Exception as error:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterator
+from functools import partial
 
-from configs.cell import Technique
+from configs.cell import Engine, Technique
 from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import AUTO_GPU, library_of, load_engine, load_sweep
-from configs.schema import Plan, PlannedCell, Sweep
+from configs.schema import Plan, PlannedCell
 from configs.steps.eval import EvalStep
 from flows.clusters.skypilot.task_file import TaskFile, load_task
 from tasks.engine.command import overlay_name
@@ -27,40 +27,32 @@ from tasks.place import gpu
 from tasks.prompts import PROSE_KEPT_AS, paragraphs_here, prose_to_json
 from warehouse.ledger.commits import Ledger
 
-DEFAULT_STORE = "results"
-"""Where results go when neither an argument nor SPECSWEEP_STORE says: a folder of the checkout."""
-
 
 def store_url(asked: str | None) -> str:
-    """The store that a command or flow works on: the one asked for, else SPECSWEEP_STORE, else `results/`."""
-    return asked or os.environ.get("SPECSWEEP_STORE") or str(ROOT / DEFAULT_STORE)
+    """The store of a command or flow: the one asked for, else SPECSWEEP_STORE, else `results/` of the checkout."""
+    return asked or os.environ.get("SPECSWEEP_STORE") or str(ROOT / "results")
 
 
-def make_plan(name_or_path: str, gpu_name: str | None = None) -> Plan:
+def make_plan(name_or_path: str) -> Plan:
     """The expanded plan of a sweep.
-
-    `gpu_name`: a file of gpus/ in place of the sweep's own.
 
     Raises:
         ConfigError: the sweep or something it names is wrong.
         MemberUnavailable: a shipped model that it names is missing or damaged.
         TaskFileError: its `cloud.task` is, or rents other cards than its cells are served on.
     """
-    sweep = load_sweep(name_or_path, gpu_name)
+    sweep = load_sweep(name_or_path)
     task = None if sweep.cloud is None else load_task(sweep.cloud.task)
     card = gpu.name_here() if sweep.gpu == AUTO_GPU else None
-    plan = expand(sweep, revision_of=revision_of, available=_lacking(sweep), card=card)
+    lacking = partial(_lacking, load_engine(sweep.engine, library_of(sweep)), sweep.cloud is not None)
+    plan = expand(sweep, revision_of=revision_of, available=lacking, card=card)
     if task is not None:
         require_cards(task, plan)
     return plan
 
 
 def record_run(ledger: Ledger, plan: Plan) -> None:
-    """Record what a run is and what its prompts are made of: nodes with another Python have other prose.
-
-    Raises:
-        StoreError: the run exists with another plan.
-    """
+    """Record a run's plan, or raise StoreError if it has another, and its prose: nodes' Python may have other prose."""
     ledger.write_plan(plan)
     ledger.write_prompts(PROSE_KEPT_AS, prose_to_json(paragraphs_here()))
 
@@ -72,13 +64,13 @@ def is_rejected(ledger: Ledger, planned: PlannedCell, done: Collection[str]) -> 
     return any(commit is not None and commit.verdict == "rejected" for commit in found)
 
 
+_MEMORY = re.compile(r"\d+[GMT]B\+?", re.IGNORECASE)
+
+
 def family_members(plan: Plan) -> list[str]:
     """Members of the demo family that serve the plan's cells, sorted."""
-    members = set()
-    for planned in plan.cells:
-        sources = [planned.cell.model, planned.cell.draft]
-        members |= {source.family_member for source in sources if source is not None and source.family_member}
-    return sorted(members)
+    sources = [source for planned in plan.cells for source in (planned.cell.model, planned.cell.draft)]
+    return sorted({source.family_member for source in sources if source is not None and source.family_member})
 
 
 def engine_environments(plan: Plan) -> list[str]:
@@ -94,54 +86,35 @@ def framework_environments(plan: Plan) -> list[str]:
     return sorted({step.framework for step in evals})
 
 
-def _lacking(sweep: Sweep) -> Callable[[Technique], str | None]:
-    """Says what this machine's engine lacks for a technique; what a rented machine's image has, nobody knows here."""
-    engine = load_engine(sweep.engine, library_of(sweep))
-
-    def lacking(technique: Technique) -> str | None:
-        if is_ours(engine):
-            return environments.suffix_unavailable() if technique.needs_module == "arctic_inference" else None
-        return None if sweep.cloud is not None else without_module(engine, technique)
-
-    return lacking
-
-
-_MEMORY = re.compile(r"\d+[GMT]B\+?", re.IGNORECASE)
-
-
-class _Cards(NamedTuple):
-    """So many cards of one name; None: whichever has the memory that was asked for."""
-
-    name: str | None
-    number: float
+def _lacking(engine: Engine, is_rented: bool, technique: Technique) -> str | None:
+    """What this machine's engine lacks for a technique; what a rented machine's image has, nobody knows here."""
+    if is_ours(engine):
+        return environments.suffix_unavailable() if technique.needs_module == "arctic_inference" else None
+    return None if is_rented else without_module(engine, technique)
 
 
 def require_cards(file: TaskFile, plan: Plan) -> None:
-    """Refuse a task that rents another card than the plan's, or more or fewer than a cell is served on.
-
-    Raises:
-        TaskFileError: so it does, in one of the places that it allows.
-    """
+    """Refuse, as TaskFileError, a task with a place of other cards than the plan's, or of another number of them."""
     for field, asked in _asked(file):
         try:
-            problems = [_other(rented, planned) for rented in _cards(asked) for planned in plan.cells]
+            problems = [_other(*cards, planned) for cards in _cards(asked) for planned in plan.cells]
         except ValueError:
             problems = ["is no number of cards; accepted: e.g. H100:1"]
         for problem in filter(None, problems):
             raise file.wrong(field, asked, problem)
 
 
-def _other(rented: _Cards, planned: PlannedCell) -> str | None:
+def _other(name: str | None, number: float, planned: PlannedCell) -> str | None:
     """Why a cell can't have these cards, or is planned as if it had none, and what would be accepted."""
     gpu, cell = planned.gpu, planned.cell
     if gpu.bandwidth_gb_s is None and not gpu.is_card and serves_on_cards(cell.engine):
         remedy = "accepted: the card's name in configs/gpus, or an engine for processors"
         return f"the sweep's gpu is {gpu.name}, and its engine {cell.engine.name!r} serves on cards; {remedy}"
-    if rented.name and gpu.sky_names and rented.name.lower() not in map(str.lower, gpu.sky_names):
+    if name and gpu.sky_names and name.lower() not in map(str.lower, gpu.sky_names):
         remedy = f"accepted: {', '.join(gpu.sky_names)} (`sky_names` in its file), or another gpu in the sweep"
         return f"the sweep's gpu is {gpu.name}; {remedy}"
-    if rented.number != cell.cards:
-        name = rented.name or next(iter(gpu.sky_names), gpu.name)
+    if number != cell.cards:
+        name = name or next(iter(gpu.sky_names), gpu.name)
         remedy = f"accepted: {name}:{cell.cards}, or other parallel sizes in the engine's `args`"
         return f"{cell.label} needs {cell.cards} x {gpu.name}; {remedy}"
     return None
@@ -157,8 +130,8 @@ def _asked(file: TaskFile) -> Iterator[tuple[str, object]]:
                 yield f"{field}.{name}", place[name]
 
 
-def _cards(asked: object) -> Iterator[_Cards]:
-    """The cards of each alternative."""
+def _cards(asked: object) -> Iterator[tuple[str | None, float]]:
+    """Name and number of the cards of each alternative; None: whichever has the memory that was asked for."""
     if isinstance(asked, dict):
         texts: list[object] = [name if count is None else f"{name}:{count}" for name, count in asked.items()]
     else:
@@ -168,4 +141,4 @@ def _cards(asked: object) -> Iterator[_Cards]:
         counted = bool(before) and not _MEMORY.fullmatch(last)
         named = before if counted else [*before, last]
         by_memory = any(_MEMORY.fullmatch(word) for word in named)
-        yield _Cards(None if by_memory else ":".join(named), float(last) if counted else 1)
+        yield None if by_memory else ":".join(named), float(last) if counted else 1

@@ -15,6 +15,7 @@ from configs.errors import SpecsweepError
 from configs.load import AUTO_GPU
 from configs.prompt_suites import OURS, PREPARE, SPEED_BENCH
 from configs.schema import Plan, PlannedCell
+from configs.secrets import TOKEN
 from configs.step import MeasuredStep
 from configs.steps.eval import HUB, EvalStep
 from configs.steps.load import LoadStep
@@ -26,11 +27,7 @@ from tasks.guards.steadiness import other_gpu
 from tasks.place import gpu
 from warehouse.ledger.commits import Ledger
 
-TOKEN = "HF_TOKEN"
-"""The variable with the hub's token; a task that lists it under `secrets` passes it on to nodes."""
-
-NOT_COPIED = ROOT / ".skyignore"
-"""Names what SkyPilot leaves out of the copy of the checkout that nodes get."""
+NOT_COPIED = ROOT / ".skyignore"  # names what SkyPilot leaves out of the copy of the checkout that nodes get
 
 
 class DatasetUnreachable(SpecsweepError):
@@ -38,13 +35,10 @@ class DatasetUnreachable(SpecsweepError):
 
 
 def require_datasets(plan: Plan, ledger: Ledger) -> None:
-    """Refuse a plan with a step whose items nobody could fetch; what is never asked again needs none.
+    """Refuse a plan with a step whose items nobody could fetch; what is committed already needs none.
 
-    The run of `ledger` may not exist yet; what it has committed is not measured again.
-
-    Raises:
-        DatasetUnreachable: a gated dataset without a token, a file that nodes don't get, or prompts with holes.
-        TaskFileError: a token is missing, and the sweep's own task can't be read to say whether nodes need it.
+    Raises DatasetUnreachable: a gated dataset without a token, a file that nodes don't get, or prompts with holes;
+    TaskFileError: a token is missing, and the sweep's own task can't be read to say whether nodes need it.
     """
     committed, lacking = ledger.committed_steps(), dict[str, None]()
     for planned in plan.cells:
@@ -109,8 +103,6 @@ class OtherMachine(SpecsweepError):
 def require_machine(plan: Plan, ledger: Ledger) -> None:
     """Refuse a plan that this machine can't measure; rented machines, and cells that are measured, are not asked.
 
-    The run of `ledger` may not exist yet.
-
     Raises:
         OtherMachine: the card is another one, there are too few, or `gpu: auto` found none.
         EngineUnavailable: the engine isn't there, doesn't start, or is too old for its arguments.
@@ -118,30 +110,26 @@ def require_machine(plan: Plan, ledger: Ledger) -> None:
     """
     if plan.cloud is not None:
         return
-    left = list(_left(plan, ledger))
-    if left and plan.gpu.name == AUTO_GPU:
-        raise OtherMachine(
-            "gpu: auto found no card here (`nvidia-smi` is not on the PATH, or shows none): install the driver, or "
-            "name the card that you mean, as in configs/gpus"
-        )
-    cards = gpu.cards() if left else None
-    for planned in left if cards else []:  # without a driver nobody can say what is there
-        _require_cards(planned, cards or [])
-    for engine in {planned.cell.engine.name: planned.cell.engine for planned in left}.values():
-        if engine.kind == "transformers":
-            command.require_packages(engine)
-        else:
-            program.require(engine, (planned.cell.technique for planned in left))
-
-
-def _left(plan: Plan, ledger: Ledger) -> Iterator[PlannedCell]:
-    committed = ledger.committed_steps()
+    left, committed = list[PlannedCell](), ledger.committed_steps()
     for planned in plan.cells:
         done = committed.get(planned.cell.cell_key, ())
         if is_ours(planned.cell.engine) or all(each.name in done for each in planned.measurements):
             continue
         if not is_rejected(ledger, planned, done):
-            yield planned
+            left.append(planned)
+    if left and plan.gpu.name == AUTO_GPU:
+        raise OtherMachine(
+            "gpu: auto found no card here (`nvidia-smi` is not on the PATH, or shows none): install the driver, or "
+            "name the card that you mean, as in configs/gpus"
+        )
+    cards = (gpu.cards() if left else None) or []
+    for planned in left if cards else []:  # without a driver nobody can say what is there
+        _require_cards(planned, cards)
+    for engine in {planned.cell.engine.name: planned.cell.engine for planned in left}.values():
+        if engine.kind == "transformers":
+            command.require_packages(engine)
+        else:
+            program.require(engine, (planned.cell.technique for planned in left))
 
 
 def _require_cards(planned: PlannedCell, cards: Sequence[gpu.Card]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -23,22 +23,10 @@ from warehouse.report.display.view import LOAD_STEP, make_view
 from warehouse.report.page import current_tables
 from warehouse.report.published.read import UNITS, Published
 
-COLUMNS = {
-    "cell": "cell",
-    "step": "step",
-    "condition": "condition",
-    "tok_s": "tok/s",
-    "speedup": "speedup",
-    "acceptance_length": "accept.",
-    "score": "score",
-    "parity": "parity",
-    "verdict": "verdict",
-}
-"""The columns that are shown, with their headings."""
-
-UNANSWERED = (Reason.REQUEST_FAILED, Reason.SHORT_OUTPUT)
-"""Reasons that the engine answered not all, or not whole. What else rejects a row may be this machine's doing."""
-
+COLUMNS = ("cell", "step", "condition", "tok_s", "speedup", "acceptance_length", "score", "parity", "verdict")
+HEADINGS = {"tok_s": "tok/s", "acceptance_length": "accept."}  # of columns that are headed otherwise
+UNANSWERED = (Reason.REQUEST_FAILED, Reason.SHORT_OUTPUT)  # what else rejects a row may be this machine's doing
+IS_PART = (pl.col("step") == "load") & pl.col("condition").str.contains(BETWEEN, literal=True)  # of a load's row
 STYLES = {"ok": "green", "suspect": "yellow", "rejected": "red"}
 
 
@@ -46,9 +34,8 @@ def result_rows(store: Store, run_id: str) -> list[dict[str, str]]:
     """One dict of texts per consolidated row of the run; streamed twins, categories, diagnostics are the report's."""
     frame = read_current(store)
     is_diagnostic = pl.col("extractor").is_in(DIAGNOSTIC_EXTRACTORS).fill_null(False)
-    is_part = (pl.col("step") == "load") & pl.col("condition").str.contains(BETWEEN, literal=True)
     is_headline = pl.col("mode").is_null() | pl.col("mode").is_in(["fixed", NATURAL, OPEN, "prefill", "decode"])
-    headline = is_headline & ~is_diagnostic & ~is_part.fill_null(False)
+    headline = is_headline & ~is_diagnostic & ~IS_PART.fill_null(False)
     chosen = frame.filter((pl.col("run_id") == run_id) & headline)
     return [_texts(row) for row in chosen.iter_rows(named=True)]
 
@@ -57,9 +44,9 @@ def results_table(store: Store, run_id: str) -> Table:
     """The same rows as a table for the terminal."""
     title = f"results_consolidated, run {run_id}"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0))
-    for name, heading in COLUMNS.items():
-        wide = name in ("cell", "step", "condition", "verdict")
-        table.add_column(heading, justify="left" if wide else "right", no_wrap=name != "verdict", min_width=7)
+    for name in COLUMNS:
+        justify: JustifyMethod = "left" if name in ("cell", "step", "condition", "verdict") else "right"
+        table.add_column(HEADINGS.get(name, name), justify=justify, no_wrap=name != "verdict", min_width=7)
     for row in result_rows(store, run_id):
         verdict = row["verdict"].split(" ")[0]
         table.add_row(*(row[name] for name in COLUMNS), style=None if verdict == "ok" else STYLES[verdict])
@@ -78,7 +65,7 @@ def unanswered_rows(store: Store, run_id: str) -> list[str]:
 
 
 def answers_of(store: Store, run_id: str) -> list[Answer]:
-    """What the run's rows alone answer, as the page would say it. Raises StoreError: nothing was published yet."""
+    """What the run's rows alone answer, as the page would say it; StoreError: nothing was published yet."""
     _, tables = current_tables(store)
     return answers(make_view({name: table.filter(run_id=run_id) for name, table in tables.items()}))
 
@@ -86,8 +73,7 @@ def answers_of(store: Store, run_id: str) -> list[Answer]:
 def recommendations_table(store: Store, run_id: str) -> Table | None:
     """Which K for each condition of the run, or why none; None: it has no two K. Categories are the report's."""
     frame = read_current(store, RECOMMENDATIONS.name).filter(run_id=run_id)
-    is_part = (pl.col("step") == "load") & pl.col("condition").str.contains(BETWEEN, literal=True)
-    rows = [*frame.filter(~is_part).iter_rows(named=True)]
+    rows = [*frame.filter(~IS_PART).iter_rows(named=True)]
     if not rows:
         return None
     table = Table(box=box.SIMPLE_HEAD, title="which K", title_justify="left", padding=(0, 1, 0, 0))
@@ -140,9 +126,7 @@ def published_tables(judged: Sequence[Published]) -> Group:
 
 
 def _published_table(rows: Sequence[Published]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("cell", "condition", "figures", "verdict"):
-        table.add_column(column)
+    table = Table("cell", "condition", "figures", "verdict", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for each in rows:
         row = each.row
         cell = f"{row.model or 'not said'} {row.precision or ''} {technique_name(row.model_dump())}"

@@ -15,20 +15,15 @@ from configs.schema import Cloud, Plan
 from flows.clock import StoppableClock
 from flows.clusters.local import LocalSite
 from flows.clusters.protocol import Site, cluster_name
-from flows.flow_heartbeat import FlowHeartbeatSender
+from flows.flow_heartbeat import HeldCells
 from flows.forecast.budget import Purse
 from warehouse.ledger.clock import HOUR_S
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.looks import LONGEST_S, SharedLook, pause_s
 
-LOOK_EVERY_S = 1.0
-"""Pause between two looks for a free slot."""
-
-LOCAL_POLL_S = 1.0
-"""Pause between two looks at a runner of this machine; cheap enough not to disturb its measurement."""
-
-CLOUD_POLL_S = 3.0
-"""Shortest pause between two looks at a node, which one listing answers for all nodes of a flow."""
+LOOK_EVERY_S = 1.0  # pause between two looks for a free slot
+LOCAL_POLL_S = 1.0  # pause between two looks at a runner of this machine; cheap enough not to disturb its measurement
+CLOUD_POLL_S = 3.0  # shortest pause between two looks at a node, which one listing answers for all nodes of a flow
 
 
 class Slots:
@@ -97,7 +92,7 @@ def purse_of(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, lo
 
 
 def run_context_for(
-    ledger: Ledger, plan: Plan, clock: StoppableClock, heartbeat: FlowHeartbeatSender, tell: Callable[[str], None]
+    ledger: Ledger, plan: Plan, clock: StoppableClock, held: HeldCells, tell: Callable[[str], None]
 ) -> RunContext:
     """Where and how the cells of one run are measured: here, or rented if the sweep has a `cloud`.
 
@@ -125,11 +120,11 @@ def run_context_for(
         longest_poll_s=LOCAL_POLL_S if cloud is None else LONGEST_S,
         look=look,
         name_of=partial(cluster_name, ledger.store.url, ledger.run_id),
-        managing=heartbeat.managing,
+        managing=held.managing,
         slots=Slots(plan.concurrency if cloud is None else cloud.launch_slots),
         purse=purse,
         tell=tell,
-        require_held=heartbeat.require_held,
+        require_held=held.require,
         idle_s=idle_s,
         unattended_s=unattended_s,
     )

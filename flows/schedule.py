@@ -7,7 +7,6 @@ reaper that was paused would start. Prefect loads this file by its path.
 from __future__ import annotations
 
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import ObjectNotFound
 
@@ -19,13 +18,7 @@ class ScheduleNotKept(SpecsweepError):
 
 
 def as_set(deployment: str, cron: str, timezone: str, active: bool) -> dict[str, object]:
-    """The schedule to deploy: `cron`, `timezone` and `active`, as on the server if there is one.
-
-    `deployment` is `flow/name`; the other three are for a new one.
-
-    Raises:
-        ScheduleNotKept: the deployment has several schedules, or one that is no cron expression.
-    """
+    """What `flow/name` has on the server, else as given; ScheduleNotKept: several schedules, or one without a cron."""
     with get_client(sync_client=True) as client:
         try:
             schedules = client.read_deployment_by_name(deployment).schedules
@@ -33,10 +26,6 @@ def as_set(deployment: str, cron: str, timezone: str, active: bool) -> dict[str,
             return {"cron": cron, "timezone": timezone, "active": active}
     if not schedules:  # removed by somebody who does not want it to run
         return {"cron": cron, "timezone": timezone, "active": False}
-    return _kept(deployment, schedules)
-
-
-def _kept(deployment: str, schedules: list[DeploymentSchedule]) -> dict[str, object]:
     only = schedules[0].schedule
     if len(schedules) > 1 or not isinstance(only, CronSchedule):
         raise ScheduleNotKept(

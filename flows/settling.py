@@ -16,8 +16,7 @@ from warehouse.ledger.claims import ManagedElsewhere
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.placement import Placements, PlacementStory
 
-AT_ONCE = 8
-"""Cells that are asked about at the same time; each takes SkyPilot a second or two."""
+AT_ONCE = 8  # cells that are asked about at the same time; each takes SkyPilot a second or two
 
 
 def settle_and_require_budget(ledger: Ledger, plan: Plan, context: RunContext) -> None:

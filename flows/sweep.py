@@ -32,7 +32,7 @@ from flows.automations import MAX_FLOW_RUNS
 from flows.cell import CellOutcome, measure_cell
 from flows.clock import StoppableClock
 from flows.dropping import drop_what_is_out
-from flows.flow_heartbeat import FlowHeartbeatSender
+from flows.flow_heartbeat import HeldCells
 from flows.plans import make_plan, record_run, store_url
 from flows.preflight import require_datasets, require_machine
 from flows.renting.expiry import expiry_renewed
@@ -45,11 +45,8 @@ from warehouse.ledger.store import Store, open_store, until_back
 from warehouse.ledger.store.proof import require_create_only
 from warehouse.report.page import write_report
 
-LEG_NAMES = {MIDDLE: " (middle)", BACK: " (back)"}
-"""What follows the label in the name of a cell's task run."""
-
-AWAY_POLL_S = 3.0
-"""Pause before what is measured is published again, whenever the store was away for longer than its patience."""
+LEG_NAMES = {MIDDLE: " (middle)", BACK: " (back)"}  # what follows the label in the name of a cell's task run
+AWAY_POLL_S = 3.0  # pause before publishing again, whenever the store was away for longer than its patience
 
 
 class SweepIncomplete(SpecsweepError):
@@ -105,8 +102,8 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     gone, clock = 0, StoppableClock()
     tell = get_run_logger().info
     pool = ThreadPoolExecutor(plan.concurrency)
-    with expiry_renewed(ledger, plan, tell), FlowHeartbeatSender(ledger, tell) as heartbeat, pool:
-        context = run_context_for(ledger, plan, clock, heartbeat, tell)
+    with expiry_renewed(ledger, plan, tell), HeldCells(ledger, tell) as held, pool:
+        context = run_context_for(ledger, plan, clock, held, tell)
         settle_and_require_budget(ledger, plan, context)
         adopted = open_cells(ledger) if plan.cloud is not None else set()
         pending: set[Future[CellOutcome]] = set()

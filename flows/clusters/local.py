@@ -15,8 +15,7 @@ from tasks.host import environments, process_group
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Offer
 
-STOP_GRACE_S = 60.0
-"""How long a node runner may take to stop its engine and close its attempt before it is killed."""
+STOP_GRACE_S = 60.0  # how long a node runner may take to stop its engine and close its attempt before it is killed
 
 
 class LocalSite:
@@ -24,12 +23,10 @@ class LocalSite:
 
     def choose(self, need: CellNeed) -> Launch:
         """Always here, whatever the cell needs."""
-        del need
         return Launch(None)
 
     def cluster(self, cell_key: str, offer: Offer | None) -> Cluster:
         """One subprocess per cell; this machine has no offers."""
-        del cell_key, offer
         return LocalCluster()
 
     def ended(self, cell_key: str, offer: Offer, loss: Ended | None, detail: str = "") -> None:
@@ -75,7 +72,6 @@ class LocalCluster:
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         """The node runner's exit code (see `Cluster.look`)."""
-        del heard_s, insist
         code = None if self._process is None else self._process.poll()
         return None if code is None else Ending.of_runner(code)
 
@@ -105,4 +101,3 @@ class LocalCluster:
 
     def machine_end(self, since_s: float) -> None:
         """Always None: this machine goes on."""
-        del since_s

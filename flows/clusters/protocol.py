@@ -33,10 +33,7 @@ class LaunchFailed(SpecsweepError):
 
 
 class Ending(NamedTuple):
-    """How a node runner, or the cluster under it, ended.
-
-    `code` is the runner's exit code, None if there was none; negative if a signal of that number killed it.
-    """
+    """How a node runner, with which exit code (negative: killed by that signal), or the cluster under it, ended."""
 
     code: int | None
     how: Ended
@@ -85,11 +82,7 @@ class Cluster(Protocol):
         """Whether an earlier flow's cluster of this name still runs the cell; then it is followed, not launched."""
 
     def launch(self, job: CellJob) -> float | None:
-        """Start the node runner, or raise LaunchFailed.
-
-        Returns:
-            The moment from which the cloud counts the machine's time, seconds since 1970; None if nobody knows.
-        """
+        """Start the node runner (else LaunchFailed); since when its cloud bills it, s since 1970; None: unknown."""
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         """How it ended; None while it runs. Never blocks for long.
@@ -124,11 +117,8 @@ class Site(Protocol):
         """Remember how a placement ended (`Ended.loss`; None: it was not the place's fault), and what was said."""
 
 
-PREFIX = "specsweep-"
-"""Beginning of every cluster's name."""
-
-LABEL = "specsweep"
-"""Label of everything rented: its value is the store's hash."""
+PREFIX = "specsweep-"  # beginning of every cluster's name
+LABEL = "specsweep"  # label of everything rented: its value is the store's hash
 
 
 def store_hash(store_url: str) -> str:

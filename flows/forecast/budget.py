@@ -6,7 +6,7 @@ forecast says is left. Sources of both: `warehouse/dataset/spending.py` and `flo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
@@ -17,39 +17,24 @@ from warehouse.dataset.spending import Spending, Spent
 from warehouse.ledger.looks import SharedLook
 from warehouse.ledger.store import Store
 
-Field = Literal["cell_usd", "run_usd", "month_usd"]
-"""A field of `cloud.budget`."""
-
-SOME_SWEEP_FILE = "the sweep's file"
-"""Where to raise a budget if nobody says which file sets it."""
-
-MOST_DIGITS = 6
-"""Most digits after the point that are shown to tell two amounts apart; a second of an H100 costs 0.001 USD."""
+Field = Literal["cell_usd", "run_usd", "month_usd"]  # a field of `cloud.budget`
+SOME_SWEEP_FILE = "the sweep's file"  # where to raise a budget if nobody says which file sets it
+MOST_DIGITS = 6  # most digits after the point that tell two amounts apart; a second of an H100 costs 0.001 USD
 
 
 class BudgetExceeded(SpecsweepError):
     """A run would cost more than it may, or nobody can say what it would cost; the text has the amounts."""
 
 
-class _Limit(NamedTuple):
-    field: Field
-    who: str
-    budget_usd: float
-    spent_usd: float
-
-
 class Fit(NamedTuple):
-    """One budget, and what counts against it.
-
-    `left_usd` is the forecast's; None if a price is not known. `is_done`: nothing is left to measure.
-    """
+    """One budget, and what counts against it; `left_usd` None: no price is known. `is_done`: nothing is left."""
 
     field: Field
     who: str
     budget_usd: float
     spent_usd: float
-    left_usd: float | None
-    is_done: bool
+    left_usd: float | None = None
+    is_done: bool = False
 
     @property
     def total_usd(self) -> float | None:
@@ -60,21 +45,6 @@ class Fit(NamedTuple):
     def fits(self) -> bool:
         """Whether it may start: always if nothing is left to measure."""
         return self.is_done or (self.total_usd is not None and self.total_usd <= self.budget_usd)
-
-
-def _refusal(found: Sequence[Fit], forecast: Forecast, sweep_file: str) -> str | None:
-    """Why a run must not start, with the amounts and what to do; None if it fits its budgets."""
-    bad = [fit for fit in found if not fit.fits]
-    unknown = next((fit for fit in bad if fit.left_usd is None), None)
-    if unknown is not None:
-        price = "price_spot_usd_h" if forecast.spot else "price_on_demand_usd_h"
-        return (
-            f"what {unknown.who} would cost is not known, so its budget of {unknown.budget_usd:.2f} USD can't be "
-            f"promised: gpu {forecast.gpu!r} has no {price}; add it to gpus/{forecast.gpu}.yaml, "
-            f"or leave cloud.budget out of {sweep_file}"
-        )
-    why = [f"priced on demand: {forecast.why_on_demand}"] if bad and forecast.why_on_demand else []
-    return "; ".join([*(_too_much(fit, sweep_file) for fit in bad), *why]) or None
 
 
 def over(spent_usd: float, budget_usd: float, who: str, field: Field, sweep_file: str = SOME_SWEEP_FILE) -> str | None:
@@ -109,59 +79,68 @@ class Purse:
         if not self._budget.is_set:
             return []
 
-        def fit(limit: _Limit, left: Forecast | CellForecast) -> Fit:
-            return Fit(*limit, left.usd_spot if forecast.spot else left.usd_on_demand, left.gpu_h == 0)
+        def fit(budget: Fit, left: Forecast | CellForecast) -> Fit:
+            usd = left.usd_spot if forecast.spot else left.usd_on_demand
+            return budget._replace(left_usd=usd, is_done=left.gpu_h == 0)
 
         run, found = self._spending.of_run(self._run_id, fresh=True), list[Fit]()
         if self._budget.cell_usd is not None and forecast.cells:
             spent = [(cell, run.by_cell.get(cell.cell_key, 0.0)) for cell in forecast.cells]
-            each = [
-                fit(_Limit("cell_usd", f"cell {cell.label}", self._budget.cell_usd, usd), cell) for cell, usd in spent
-            ]
+            limit = self._budget.cell_usd
+            each = [fit(Fit("cell_usd", f"cell {cell.label}", limit, usd), cell) for cell, usd in spent]
             found.append(max(each, key=lambda one: (not one.fits, one.spent_usd + (one.left_usd or 0.0))))
-        return found + [fit(limit, forecast) for limit in self._of_all_cells(run, fresh=True)]
+        return found + [fit(budget, forecast) for budget in self._of_all_cells(run, fresh=True)]
 
     def check_start(self, forecast: Forecast) -> None:
         """Raise BudgetExceeded if what is left of a run does not fit its budgets, or a price is not known."""
         found = self.fits(forecast)
-        why = _refusal(found, forecast, self._sweep_file)
-        if why is None and any(not fit.is_done for fit in found):
-            why = self._unpriced(self._spending.of_run(self._run_id))
-        if why is not None:
-            raise BudgetExceeded(why)
+        bad = [fit for fit in found if not fit.fits]
+        if unknown := next((fit for fit in bad if fit.left_usd is None), None):
+            price = "price_spot_usd_h" if forecast.spot else "price_on_demand_usd_h"
+            raise BudgetExceeded(
+                f"what {unknown.who} would cost is not known, so its budget of {unknown.budget_usd:.2f} USD can't be "
+                f"promised: gpu {forecast.gpu!r} has no {price}; add it to gpus/{forecast.gpu}.yaml, "
+                f"or leave cloud.budget out of {self._sweep_file}"
+            )
+        if bad:
+            why = [f"priced on demand: {forecast.why_on_demand}"] if forecast.why_on_demand else []
+            raise BudgetExceeded("; ".join([*(_too_much(fit, self._sweep_file) for fit in bad), *why]))
+        if any(not fit.is_done for fit in found) and (said := self._unpriced(self._spending.of_run(self._run_id))):
+            raise BudgetExceeded(said)
 
     def over_run(self) -> str | None:
         """Why the whole run must stop now: its own budget, or the month's; None to go on."""
-
-        def look(fresh: bool) -> str | None:
-            run = self._spending.of_run(self._run_id, fresh=fresh)
-            limits = self._of_all_cells(run, fresh)
-            said = (over(each.spent_usd, each.budget_usd, each.who, each.field, self._sweep_file) for each in limits)
-            return self._unpriced(run) or next(filter(None, said), None)
-
         has_limit = self._budget.run_usd is not None or self._budget.month_usd is not None
-        return _sure(look) if has_limit else None
+        return self._over(self._of_all_cells) if has_limit else None
 
     def over_cell(self, cell_key: str) -> str | None:
         """Why one cell must stop now; None to go on."""
         limit_usd = self._budget.cell_usd
         if limit_usd is None:
             return None
+        return self._over(
+            lambda run, _: [Fit("cell_usd", f"cell {cell_key}", limit_usd, run.by_cell.get(cell_key, 0.0))]
+        )
 
-        def look(fresh: bool) -> str | None:
+    def _over(self, limits: Callable[[Spent, bool], Iterable[Fit]]) -> str | None:
+        """Why some limits are over: looked at cheaply first, and at the store itself before anything is stopped."""
+        why = None
+        for fresh in (False, True):
             run = self._spending.of_run(self._run_id, fresh=fresh)
-            spent_usd = run.by_cell.get(cell_key, 0.0)
-            return self._unpriced(run) or over(spent_usd, limit_usd, f"cell {cell_key}", "cell_usd", self._sweep_file)
+            found = limits(run, fresh)
+            said = (over(each.spent_usd, each.budget_usd, each.who, each.field, self._sweep_file) for each in found)
+            why = self._unpriced(run) or next(filter(None, said), None)
+            if why is None:
+                break
+        return why
 
-        return _sure(look)
-
-    def _of_all_cells(self, run: Spent, fresh: bool) -> Iterator[_Limit]:
+    def _of_all_cells(self, run: Spent, fresh: bool) -> Iterator[Fit]:
         if self._budget.run_usd is not None:
-            yield _Limit("run_usd", f"run {self._run_id}", self._budget.run_usd, run.usd)
+            yield Fit("run_usd", f"run {self._run_id}", self._budget.run_usd, run.usd)
         if self._budget.month_usd is not None:
             now_s = self._now_s()
             month = f"{datetime.fromtimestamp(now_s, UTC):%B %Y} (all runs of this store)"
-            yield _Limit("month_usd", month, self._budget.month_usd, self._spending.of_month(fresh=fresh).usd)
+            yield Fit("month_usd", month, self._budget.month_usd, self._spending.of_month(fresh=fresh).usd)
 
     def _unpriced(self, run: Spent) -> str | None:
         """Why no budget can be kept: something was rented without a price; None if nothing was."""
@@ -171,11 +150,6 @@ class Purse:
             f"{run.unpriced[0]} has no price, so no budget can be kept: everything measured so far is committed; "
             f"rent only what has a price, or leave cloud.budget out of {self._sweep_file}, and start the same run again"
         )
-
-
-def _sure(look: Callable[[bool], str | None]) -> str | None:
-    """Look cheaply first, and at the store itself before anything is stopped."""
-    return None if look(False) is None else look(True)
 
 
 def _too_much(fit: Fit, sweep_file: str) -> str:

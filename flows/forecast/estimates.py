@@ -37,15 +37,13 @@ COMPUTE_EFFICIENCY = 0.4
 """Share of the data sheet's dense 16-bit FLOPS that is reached. The five AR rows of mtp-diffusion-h100 lose 0.14 to
 0.73 s of each request to an 8K prompt: 0.35 to 1.03 of the H100's, in fp8; this is the cautious end."""
 
-STEP_OVERHEAD_S = 0.0032
-"""Time per decoding step that neither explains (launches, sampling, host); fitted to the same five rows."""
+STEP_OVERHEAD_S = 0.0032  # per decoding step, explained by neither (launches, sampling, host); fitted to the same rows
 
 GENERATE_OVERHEAD_S = 0.09
 """The same of Hugging Face's `generate`, which launches every kernel by itself: the AR row of mtp-transformers-h100,
 8.8 tok/s, less what its weights take to be read. Our guards call that row too slow for its card; it is the only one."""
 
-KV_BYTES_PER_VALUE = 2
-"""The key/value cache stays in 16 bits, whatever the weights are."""
+KV_BYTES_PER_VALUE = 2  # the key/value cache stays in 16 bits, whatever the weights are
 
 GAIN_BY_METHOD = {
     "ar": 1.0,
@@ -70,26 +68,18 @@ BATCH_EFFICIENCY = 0.85
 """Of several requests at a time, each runs at this share of what the roofline says. The AR rows of mtp-dflash-h100 at
 16 at a time are 0.62 (31B) and 1.26 (26B-A4B) of it; their geometric mean is 0.89."""
 
-ENGINE_GB = 4.0
-"""GPU memory that neither weights nor cache can have: activations, graphs, a draft model. Assumed."""
-
-CPU_TOK_S = 500.0
-"""Tokens per second of the tiny family's target on one CPU core (measured 488-595 on two cores)."""
-
-CPU_GENERATE_TOK_S = 100.0
-"""The same of `generate` (measured 102 beside busy neighbours, up to 246 without)."""
-
-CPU_MOST_AT_ONCE = 4
-"""Requests beyond which two cores get no faster. Assumed: the most that the demo asks for."""
+ENGINE_GB = 4.0  # GPU memory that neither weights nor cache can have: activations, graphs, a draft model. Assumed
+CPU_TOK_S = 500.0  # tokens per second of the tiny family's target on one CPU core (measured 488-595 on two cores)
+CPU_GENERATE_TOK_S = 100.0  # the same of `generate` (measured 102 beside busy neighbours, up to 246 without)
+CPU_MOST_AT_ONCE = 4  # requests beyond which two cores get no faster. Assumed: the most that the demo asks for
 
 
 def decode_tok_s(cell: Cell, gpu: Gpu, context_tokens: int, at_once: int = 1) -> float:
     """Expected tokens per second of one cell, all requests together.
 
     The roofline times the technique's expected gain. One request at a time, it gives the ten AR figures of
-    mtp-diffusion-h100 to 20 %. Without a bandwidth (a CPU) the tiny family's measured rate is used.
-
-    `context_tokens` are in the cache of each of the `at_once` requests in flight.
+    mtp-diffusion-h100 to 20 %. Without a bandwidth (a CPU) the tiny family's measured rate is used. `context_tokens`
+    are in the cache of each of the `at_once` requests in flight.
     """
     gain, generates = gain_at(cell.technique.method, at_once), cell.engine.kind == "transformers"
     if gpu.bandwidth_gb_s is None:
@@ -111,9 +101,8 @@ def gain_at(method: str, at_once: int) -> float:
 def compute_s(cell: Cell, gpu: Gpu, tokens: int, at_once: int) -> float:
     """Seconds of arithmetic for so many tokens, decoded or read as prompts; 0 where the GPU's file has no FLOPS.
 
-    All cards work where there are at least as many requests at once as pipeline and data parallel groups.
-
-    Attention over long contexts isn't counted, nor that 8-bit weights may compute faster.
+    All cards work where there are at least as many requests at once as pipeline and data parallel groups. Attention
+    over long contexts isn't counted, nor that 8-bit weights may compute faster.
     """
     if gpu.bf16_tflops is None:
         return 0.0
@@ -130,10 +119,7 @@ def kv_gb(cell: Cell, context_tokens: int) -> float:
 
 
 def carried_requests(cell: Cell, gpu: Gpu, tokens: int) -> int | None:
-    """Requests of so many tokens, prompt and answer, that the cache of all cards holds; None where a figure is missing.
-
-    Sliding-window layers are not in `KvCacheLayout`, so a model that has them carries somewhat less.
-    """
+    """Requests of so many tokens that the cache of all cards holds, sliding windows aside; None: not known."""
     each_gb, has_gb = kv_gb(cell, tokens), memory_gb(cell, gpu)
     if has_gb is None or each_gb == 0:
         return None
@@ -169,24 +155,16 @@ def _effective(at_once: int) -> float:
     return at_once * BATCH_EFFICIENCY if at_once > 1 else 1.0
 
 
-CPU_START_S = 25.0
-"""An engine start on a CPU, its packages already byte-compiled (measured 19-29 s)."""
-
-GPU_LAUNCH_S = 300.0
-"""From asking a cloud for a machine to an engine that may start: provisioning, and pulling the image."""
-
-GPU_START_S = 180.0
-"""Reading weights, compiling and capturing graphs on one GPU (measured 125-202 s on an H200)."""
+CPU_START_S = 25.0  # an engine start on a CPU, its packages already byte-compiled (measured 19-29 s)
+GPU_LAUNCH_S = 300.0  # from asking a cloud for a machine to an engine that may start: its setup, pulling the image
+GPU_START_S = 180.0  # reading weights, compiling and capturing graphs on one GPU (measured 125-202 s on an H200)
 
 DOWNLOAD_GB_S = 0.45
 """Speed at which a checkpoint arrives on a new cluster: that of the disk. 437 MiB/s of gp3 on AWS at `disk_tier: high`
 (SkyPilot 0.14.1, `AWS._get_disk_specs`); at medium, its default, it is 218."""
 
-CHECKPOINT_BYTES_PER_PARAM = 2.0
-"""What is downloaded if the precision is made while loading: the checkpoint is in 16 bits."""
-
-STEP_SETUP_S = 2.0
-"""Fixed cost of a step: prompts, counters before and after, commit."""
+CHECKPOINT_BYTES_PER_PARAM = 2.0  # of a download, where the precision is made while loading: 16 bits
+STEP_SETUP_S = 2.0  # fixed cost of a step: prompts, counters before and after, commit
 
 
 def download_s(cell: Cell) -> float:
@@ -219,12 +197,7 @@ def step_s(planned: PlannedCell, step: MeasuredStep) -> float:
 
 
 def measurement_s(planned: PlannedCell, served: Cell, measurement: Measurement) -> float:
-    """Seconds of a step in one start: its setup, and each load of its workload after the other, in each pass.
-
-    Smoke tries the other steps.
-
-    `served` is the cell itself, or its control.
-    """
+    """Seconds of a step in one start of the cell or its control (`served`): setup, and each pass of each load."""
     step, loads = measurement.spec, list(measurement.spec.workload(served)) * measurement.passes
     if isinstance(step, SmokeStep):
         loads += [load for tried in planned.steps for load in tried.trial(served, step.items)]

@@ -18,9 +18,6 @@ from flows.forecast.estimates import GPU_LAUNCH_S, assumptions, decode_tok_s, me
 from warehouse.dataset.statistics.proportions import carried_margin, detectable, items_needed, samples_needed
 from warehouse.ledger.clock import HOUR_S, usd_of
 
-TWIN_NOTE, NEWEST = "self-made twin", "newest"
-"""Where items come from if neither the hub nor a file; name of a revision that nobody pinned."""
-
 
 class Cost(Frozen):
     """Time and money of one evaluation over cells; dollars are None where there is no price."""
@@ -69,10 +66,7 @@ class EvalForecast(Frozen):
 
 
 def eval_forecasts(plan: Plan, committed: Mapping[str, Collection[str]]) -> tuple[EvalForecast, ...]:
-    """Every evaluation of a plan, in the order in which they run.
-
-    `committed`: cell key to the names of the steps that this run has committed.
-    """
+    """Every evaluation of a plan, in the order in which they run; `committed`: of each cell key, names of steps."""
     found: dict[str, list[tuple[PlannedCell, EvalStep]]] = {}
     for planned in plan.cells:
         for step in planned.steps:
@@ -96,7 +90,7 @@ def _eval_forecast(
         title=step.suite.title,
         framework=step.framework,
         dataset=_dataset(step),
-        revision=(step.revision or step.suite.revision or NEWEST) if step.dataset == HUB else None,
+        revision=(step.revision or step.suite.revision or "newest") if step.dataset == HUB else None,
         gated=step.dataset == HUB and step.suite.gated,
         cells=len(cells),
         cells_left=len(left),
@@ -136,7 +130,7 @@ def _cost(cells: Sequence[PlannedCell], step: EvalStep) -> Cost:
 
 def _dataset(step: EvalStep) -> str:
     if step.dataset == TWIN:
-        return f"{TWIN_NOTE} of {step.suite.title}"
+        return f"self-made twin of {step.suite.title}"
     return step.suite.hub_id if step.dataset == HUB else step.dataset
 
 
@@ -146,18 +140,12 @@ def total(costs: Sequence[float | None]) -> float | None:
     return sum(known) if len(known) == len(costs) else None
 
 
-ForecastState = Literal["measured", "to measure"]
-"""Committed already, still to do, or planned but beyond this version."""
-
-HEADLINE_CONTEXT_TOKENS = 256
-"""Context at which a cell's expected speed is shown."""
+ForecastState = Literal["measured", "to measure"]  # committed already, or still to do
+HEADLINE_CONTEXT_TOKENS = 256  # context at which a cell's expected speed is shown
 
 
 class StepForecast(Frozen):
-    """One step of one cell, in one start; `seconds` is what is still to be spent on it.
-
-    `name` is its name in the ledger, start included. `is_control`: the cell's AR twin is measured, not the cell.
-    """
+    """One step of a cell or its control, in one start; `name` is the ledger's, `seconds` are still to be spent."""
 
     step: str
     name: str
@@ -246,14 +234,7 @@ class Forecast(Frozen):
 
 
 def forecast(plan: Plan, committed: Mapping[str, Collection[str]], *, why_on_demand: str | None = None) -> Forecast:
-    """Estimate a plan.
-
-    `committed`: cell key to the names of the steps that this run has committed. `why_on_demand`: of
-    `flows.renting.site.expected`.
-
-    Returns:
-        Seconds, GPU-hours and dollars per cell.
-    """
+    """Estimate a plan; `committed`: of each cell key, names of steps. `why_on_demand`: see `site.expected`."""
     spot = why_on_demand is None and any(planned.spot for planned in plan.cells)
     rented = plan.cloud is not None
     return Forecast(

@@ -78,10 +78,9 @@ class Books:
         return stories[-1] if stories else None
 
     def close(self, cell: CellOfRun, how: Ended, detail: str, reason: str, *, was_there: bool) -> None:
-        """Record that a cell's cluster is gone, if nobody has done so.
+        """Record that a cell's cluster is gone, if nobody has: `detail` in its placement, `reason` in its attempt.
 
-        `detail` goes to the placement's record, `reason` to the attempt's row. `was_there`: it was seen until
-        now; else its end is estimated.
+        `was_there`: it was seen until now; else its end is estimated.
         """
         placements, leases = self._placements(cell), self._leases(cell)
         stories = placements.stories()

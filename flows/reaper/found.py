@@ -14,25 +14,16 @@ from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
 from flows.reaper.books import Books
 from warehouse.ledger.clock import duration
 
-NOT_IN_SKY = "not in SkyPilot"
-"""Status of machines whose cluster SkyPilot does not know: forgotten, or rented through another machine's SkyPilot."""
-
-STRAY = "stray"
-"""Status of machines that an earlier launch left in another region than the one where their cluster is up."""
+NOT_IN_SKY = "not in SkyPilot"  # status of machines that SkyPilot forgot, or that another machine's SkyPilot rented
+STRAY = "stray"  # status of machines that an earlier launch left in another region than where their cluster is up
 
 
 class Found(NamedTuple):
     """A cluster, or machines that a cluster left.
 
-    Attributes:
-        cluster: its name, as `protocol.cluster_name` made it.
-        status: SkyPilot's word, or `NOT_IN_SKY` or `STRAY`.
-        in_sky: whether SkyPilot can be asked to take it down.
-        where: cloud and zone or region, e.g. `aws/us-east-1a spot`.
-        since_s: when it was launched, seconds since 1970; None if unknown.
-        price_usd_h: of one machine, by SkyPilot's catalogue; None if unknown.
-        instances: its machines, as their cloud says.
-        clouds_asked: whether its cloud was asked, so that an empty `instances` means that there are none.
+    `status`: SkyPilot's word, or `NOT_IN_SKY` or `STRAY`. `in_sky`: SkyPilot can be asked to take it down. `where`: as
+    in `aws/us-east-1a spot`. `since_s`: when it was launched, since 1970. `price_usd_h`: of one machine, by SkyPilot's
+    catalogue. `clouds_asked`: its cloud was asked, so that an empty `instances` means that there are none.
     """
 
     cluster: str
@@ -45,17 +36,6 @@ class Found(NamedTuple):
     clouds_asked: bool
 
     @property
-    def expires_s(self) -> float | None:
-        """When anybody may remove it, seconds since 1970; None if its machines don't say, or were not seen."""
-        said = [each.labels.get(EXPIRY_LABEL, "") for each in self.instances]
-        return max((float(text) for text in said if text.isdecimal()), default=None)
-
-    @property
-    def rented_by(self) -> str | None:
-        """User and host that rented it, by its label; None if it has none."""
-        return next((each.labels[OWNER_LABEL] for each in self.instances if OWNER_LABEL in each.labels), None)
-
-    @property
     def is_gone(self) -> bool:
         """Whether SkyPilot still lists it, but its cloud has no machine of it."""
         return self.in_sky and self.clouds_asked and not self.instances
@@ -64,11 +44,7 @@ class Found(NamedTuple):
 def put_together(
     rented: Sequence[Rented], instances: Iterable[Instance], clouds_asked: Iterable[str], names: Iterable[str]
 ) -> list[Found]:
-    """Everything that is rented, sorted by name.
-
-    `rented` is what SkyPilot knows, `instances` what the clouds do, `names` the clusters that the store knows. Of
-    `clouds_asked` all machines are listed.
-    """
+    """All that SkyPilot and the clouds know, sorted by name; it is complete for `clouds_asked`."""
     on_cloud = {each.name_on_cloud: each.name for each in rented if each.name_on_cloud}
     machines: dict[str, list[Instance]] = {}
     for instance in instances:
@@ -156,32 +132,31 @@ class Fate(NamedTuple):
     why: str
 
 
-NOBODY = "nobody"
-
-
 def fate_of(found: Found, books: Books, now_s: float) -> Fate:
     """Decide about one cluster, by its owner as the books have it now."""
     cell = books.clusters.get(found.cluster)
     if cell is not None:
         owner = books.owner(cell)
         if owner is not None and found.status == STRAY:
-            return Fate(True, NOBODY, f"an earlier launch left it; {owner.doing}, elsewhere")
+            return Fate(True, "nobody", f"an earlier launch left it; {owner.doing}, elsewhere")
         if owner is not None:
             return Fate(False, owner.name, owner.doing)
-        return Fate(True, NOBODY, f"nobody works on its cell of run {cell.run_id}")
+        return Fate(True, "nobody", f"nobody works on its cell of run {cell.run_id}")
     if not books.knows_not(found.cluster):
-        return Fate(True, NOBODY, "no run of this store has its cell")
-    whose = found.rented_by or "?"
-    if found.expires_s is None:
+        return Fate(True, "nobody", "no run of this store has its cell")
+    labels = [each.labels for each in found.instances]
+    whose = next((each[OWNER_LABEL] for each in labels if OWNER_LABEL in each), "") or "?"
+    said = [each.get(EXPIRY_LABEL, "") for each in labels]
+    expires_s = max((float(text) for text in said if text.isdecimal()), default=None)
+    if expires_s is None:
         return Fate(False, whose, "of another store, and it does not say when it expires")
-    left_s = found.expires_s - now_s
+    left_s = expires_s - now_s
     if left_s > 0:
         return Fate(False, whose, f"of another store, expires in {duration(left_s)}")
     return Fate(True, whose, f"of another store, expired {duration(-left_s)} ago")
 
 
 Done = Literal["left", "down", "would go down", "not down"]
-
 STYLES: dict[Done, str | None] = {"left": "dim", "down": "green", "would go down": "yellow", "not down": "red"}
 
 
@@ -225,16 +200,11 @@ class Reaped(NamedTuple):
 
 
 class ReapReport(NamedTuple):
-    """One look at everything that is rented.
+    """One look at everything that is rented; the leases of `store` decided.
 
-    Attributes:
-        store: whose leases decided.
-        dry_run: nothing was done.
-        reaped: one per cluster, including those that were left.
-        asked: SkyPilot and the clouds that answered.
-        not_asked: who was not asked, and why; nothing can be rented there either.
-        problems: who should have answered, and did not.
-        closed: clusters of open records that were gone already.
+    `reaped`: one per cluster, including those that were left. `asked`: SkyPilot and the clouds that answered.
+    `not_asked`: who was not asked, and why; nothing can be rented there either. `problems`: who should have answered,
+    and did not. `closed`: clusters of open records that were gone already.
     """
 
     store: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from flows.clusters.clouds.account import Account, CloudError, Instance, NotAsked
 from flows.clusters.skypilot.api import Rented
@@ -15,8 +16,7 @@ from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import PlacementStory
 from warehouse.ledger.store import Store
 
-REASON = "reaped: nobody owned its cluster"
-"""Reason of an attempt that the reaper closes."""
+REASON = "reaped: nobody owned its cluster"  # reason of an attempt that the reaper closes
 
 GONE = "gone when the reaper looked, and nobody managed it"
 """Detail of a placement whose cluster vanished without a word; its end is estimated (`warehouse.ledger.claims`)."""
@@ -37,19 +37,20 @@ class Sky(Protocol):
         """Terminate a cluster; `purge`: forget it even if its cloud can't be asked."""
 
 
-class Census(NamedTuple):
+@dataclass
+class Census:
     """What everybody answered. `complete`: clouds that listed all their machines, but for `unseen`.
 
     `unseen`: places that could not be looked into (`aws`, `aws/us-west-2`), and why.
     """
 
-    rented: tuple[Rented, ...]
-    instances: tuple[Instance, ...]
-    asked: tuple[str, ...]
-    complete: tuple[str, ...]
-    not_asked: tuple[str, ...]
-    problems: tuple[str, ...]
-    unseen: Mapping[str, str]
+    rented: list[Rented] = field(default_factory=list)
+    instances: list[Instance] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    complete: list[str] = field(default_factory=list)
+    not_asked: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    unseen: dict[str, str] = field(default_factory=dict)
 
 
 def reap_store(
@@ -63,10 +64,8 @@ def reap_store(
 ) -> ReapReport:
     """Take down every cluster of ours that two looks find without an owner; with `dry_run`, say which after one look.
 
-    Leases and flows of `store` own clusters; clusters of other stores are left until they expire.
-
-    Raises:
-        StoreError: the store can't be read, so that nobody knows who owns what; nothing was touched.
+    Leases and flows of `store` own clusters; those of other stores are left until they expire. StoreError: it can't be
+    read, so that nobody knows who owns what; nothing was touched.
     """
     census = _census(sky, accounts)  # before the owners are read: a flow records before it rents
     books = Books(store)
@@ -82,51 +81,51 @@ def reap_store(
         _one(each, fate, books, sky, accounts, now_s, dry_run=dry_run)
         for each, fate in zip(found, fates, strict=True)
     )  # fmt: skip
+    closed = []
+    for name, cell in gone.items():
+        if not dry_run and books.owner(cell) is None:
+            books.close(cell, Ended.AUTODOWNED, GONE, f"lost: {GONE}", was_there=False)
+            closed.append(name)
     return ReapReport(
         store=store.url,
         dry_run=dry_run,
         reaped=reaped,
-        asked=census.asked,
-        not_asked=census.not_asked,
+        asked=tuple(census.asked),
+        not_asked=tuple(census.not_asked),
         problems=(*census.problems, *_rented_unseen(books, census)),
-        closed=() if dry_run else tuple(_close_gone(books, gone)),
+        closed=tuple(closed),
     )
 
 
 def _census(sky: Sky, accounts: Sequence[Account]) -> Census:
-    rented: list[Rented] = []
-    instances: list[Instance] = []
-    asked, complete, not_asked, problems = list[str](), list[str](), list[str](), list[str]()
-    unseen: dict[str, str] = {}
+    seen = Census()
     try:
-        rented = sky.rented()
-        asked.append("SkyPilot")
+        seen.rented = sky.rented()
+        seen.asked.append("SkyPilot")
     except Exception as error:  # reported, with exit code 1: what the clouds themselves know still goes down
-        problems.append(f"SkyPilot could not be asked: {text_of(error)}")
+        seen.problems.append(f"SkyPilot could not be asked: {text_of(error)}")
     for account in accounts:
         try:
             sighting = account.look()
         except NotAsked as error:
-            not_asked.append(f"{account.cloud}: {error}")
-            unseen[account.cloud] = str(error)
+            seen.not_asked.append(f"{account.cloud}: {error}")
+            seen.unseen[account.cloud] = str(error)
             continue
         except Exception as error:  # of a library, too: reported, and the other clouds are asked all the same
             said = str(error) if isinstance(error, CloudError) else f"{account.cloud}: {text_of(error)}"
-            problems.append(said)
-            unseen[account.cloud] = said
+            seen.problems.append(said)
+            seen.unseen[account.cloud] = said
             continue
-        asked.append(account.cloud)
-        instances += sighting.instances
-        not_asked += sighting.refused
-        unseen |= {place: why for place, _, why in (said.partition(": ") for said in sighting.refused)}
-        problems += sighting.problems
+        seen.asked.append(account.cloud)
+        seen.instances += sighting.instances
+        seen.not_asked += sighting.refused
+        seen.unseen |= {place: why for place, _, why in (said.partition(": ") for said in sighting.refused)}
+        seen.problems += sighting.problems
         if not sighting.problems:
-            complete.append(account.cloud)
+            seen.complete.append(account.cloud)
         else:
-            unseen[account.cloud] = "; ".join(sighting.problems)
-    return Census(
-        tuple(rented), tuple(instances), tuple(asked), tuple(complete), tuple(not_asked), tuple(problems), unseen
-    )
+            seen.unseen[account.cloud] = "; ".join(sighting.problems)
+    return seen
 
 
 def _one(
@@ -156,13 +155,9 @@ def _usd_h(found: Found, books: Books, cell: CellOfRun | None) -> float | None:
 
 
 def _take_down(found: Found, sky: Sky, accounts: Sequence[Account]) -> tuple[bool, str]:
-    """By SkyPilot if it knows the cluster; then by id what the cloud showed, as a failover may have left more.
-
-    Returns:
-        Whether that failed, and what was said.
-    """
+    """Whether that failed, and what was said: by SkyPilot if it knows it, then by id all that its cloud showed."""
     by_sky = _down_by_sky(found, sky, purge=False) if found.in_sky else ""
-    failures = []
+    failures = []  # a failover may have left more than SkyPilot knows
     for account in accounts:
         mine = [each for each in found.instances if each.cloud == account.cloud]
         try:
@@ -220,12 +215,3 @@ def _rented_unseen(books: Books, census: Census) -> list[str]:
 def _why_unseen(story: PlacementStory, census: Census) -> str | None:
     offer = story.asked.offer
     return census.unseen.get(offer.cloud) or census.unseen.get(f"{offer.cloud}/{offer.region}")
-
-
-def _close_gone(books: Books, gone: Mapping[str, CellOfRun]) -> list[str]:
-    closed = []
-    for name, cell in gone.items():
-        if books.owner(cell) is None:
-            books.close(cell, Ended.AUTODOWNED, GONE, f"lost: {GONE}", was_there=False)
-            closed.append(name)
-    return closed

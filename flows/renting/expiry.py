@@ -18,15 +18,9 @@ from flows.clusters.protocol import cluster_name
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL
 from warehouse.ledger.commits import Ledger
 
-EXPIRES_AFTER_S = 24 * 3600.0
-"""How far ahead the label is set, at the launch and with each renewal."""
-
-RENEW_EVERY_S = 3600.0
-"""Pause between two renewals: a cloud may fail twenty of them in a row."""
-
-LOOK_EVERY_S = 10.0
-"""Pause between two looks at the clock, which goes on while a laptop sleeps; a third of the reaper's before its second
-look."""
+EXPIRES_AFTER_S = 24 * 3600.0  # how far ahead the label is set, at the launch and with each renewal
+RENEW_EVERY_S = 3600.0  # pause between two renewals: a cloud may fail twenty of them in a row
+LOOK_EVERY_S = 10.0  # between two looks at the clock, which goes on in sleep; far less than the reaper's second look
 
 
 class ExpiryRenewer:
@@ -88,8 +82,7 @@ def expiry_renewed(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) -> I
     names = [cluster_name(ledger.store.url, ledger.run_id, planned.cell.cell_key) for planned in plan.cells]
     ended = threading.Event()
     renewer = ExpiryRenewer(names, accounts(), tell)
-    thread = threading.Thread(target=renewer.run, args=(ended,), name="expiry", daemon=True)
-    thread.start()
+    threading.Thread(target=renewer.run, args=(ended,), name="expiry", daemon=True).start()
     try:
         yield
     finally:

@@ -45,29 +45,14 @@ from flows.clusters.protocol import CellNeed, Decision, Launch, Wait
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Offer
 
-AVOID_MOST_S = 4 * 3600.0
-"""The longest that a pool is avoided, however often it failed: spot capacity follows the time of day."""
-
-PROVEN_S = 1800.0
-"""A node that lived this long shows that its pool works; a failure after that starts the count anew."""
-
-FORGOTTEN_S = 2 * AVOID_MOST_S
-"""A failure this old says nothing any more; the next one starts the count anew."""
-
-FIRST_REST_S, MOST_REST_S = 30.0, 600.0
-"""Bounds of the rests when every pool is avoided: at first, a catalogue of zones is asked through in half a minute."""
-
-JITTER = 0.5
-"""Largest share of a rest that is added at random, so that a run's cells don't all come back in the same second."""
-
-TIGHT = 0.7
-"""Work left over time left from which progress is watched (the paper's A.8)."""
-
-SHORTEST_WAIT_S = 1.0
-"""Keeps a deadline that is due right now from making a loop without a pause."""
-
-NAMED_PLACES = 4
-"""How many places the sentence about a wait names: those that failed last."""
+AVOID_MOST_S = 4 * 3600.0  # longest that a pool is avoided, however often it failed: spot follows the time of day
+PROVEN_S = 1800.0  # a node that lived this long shows that its pool works; a failure after that starts the count anew
+FORGOTTEN_S = 2 * AVOID_MOST_S  # a failure this old says nothing any more; the next one starts the count anew
+FIRST_REST_S, MOST_REST_S = 30.0, 600.0  # bounds of a rest; at first, all zones are asked in half a minute
+JITTER = 0.5  # largest share of a rest that is added at random, so that cells don't all come back in the same second
+TIGHT = 0.7  # work left over time left from which progress is watched (the paper's A.8)
+SHORTEST_WAIT_S = 1.0  # keeps a deadline that is due right now from making a loop without a pause
+NAMED_PLACES = 4  # how many places the sentence about a wait names: those that failed last
 
 
 class CapacityPool(NamedTuple):
@@ -159,10 +144,9 @@ class WatchedFrom(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """A job on its way to a deadline, in seconds.
+    """A job on its way to a deadline, in seconds; `start` is None while that is loose.
 
-    `start` is None while the deadline is loose; `left_s`: C(t); `time_left_s`: R(t); `changeover_s`: d, from asking
-    for a machine until it measures.
+    `left_s`: C(t); `time_left_s`: R(t); `changeover_s`: d, from asking for a machine until it measures.
     """
 
     start: WatchedFrom | None
@@ -208,10 +192,7 @@ class Pace(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What has been learnt so far.
-
-    `pace` is None without a deadline; `was_on_demand` says whether the cell's last machine was.
-    """
+    """What has been learnt so far: no `pace` without a deadline; `was_on_demand`: the cell's last machine."""
 
     memory: Failures
     pace: Pace | None
@@ -221,11 +202,7 @@ class Known(NamedTuple):
 def decide(
     offers: Sequence[Offer], need: CellNeed, cloud: Cloud, known: Known, now_s: float, rng: random.Random
 ) -> Decision:
-    """Where to rent a cell's next machine, or when to ask again.
-
-    There is at least one offer. `rng` breaks ties between pools of one price, and spreads the waits of several
-    cells.
-    """
+    """Where to rent a cell's next machine, or when to ask again. `rng` breaks ties of price and spreads waits."""
     choices = list(_preferred(offers, need, cloud, known))
     for wanted, why in choices:
         clear = [offer for offer in wanted if known.memory.is_clear(pool_of(offer), now_s)]

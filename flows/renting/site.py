@@ -29,11 +29,8 @@ from warehouse.ledger.commits import Ledger
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Offer, PlacementStory
 
-CHANGEOVER_S = GPU_LAUNCH_S + GPU_START_S
-"""From asking for a machine until it measures; a first download of the weights comes on top."""
-
-OFFERS_FRESH_S = 600.0
-"""How old the list of offers may be: catalogues change by the hour, and reading one takes a second."""
+CHANGEOVER_S = GPU_LAUNCH_S + GPU_START_S  # from asking for a machine until it measures, but for a first download
+OFFERS_FRESH_S = 600.0  # how old the offers may be: catalogues change by the hour, and reading one takes a second
 
 
 class NothingToRent(LaunchFailed):
@@ -63,11 +60,10 @@ class PolicySite:
         places: int = 1,
         changeover_s: float = CHANGEOVER_S,
     ) -> None:
-        """Learn from the run's earlier placements; offers are not asked for until a cell needs one.
+        """Learn from `history`, the run's placements so far; offers are not asked for until a cell needs one.
 
-        `history`: placements of all cells of the run so far. `waiting_s`: forecast seconds of every cell that
-        is not measured, by its key. Without it each cell has the deadline to itself. `places`: cells that are
-        measured at the same time.
+        `waiting_s`: forecast seconds of every cell that is not measured, by its key; without it each cell has the
+        deadline to itself. `places`: cells that are measured at the same time.
         """
         self._offers, self.cluster, self._cloud = offers, make_cluster, cloud
         self._now_s, self._rng = now_s, rng
@@ -157,13 +153,7 @@ class PolicySite:
 
 
 def expected(plan: Plan, ledger: Ledger | None) -> Forecast:
-    """The forecast of what is left, on demand where spot is asked for and would not be rented.
-
-    `ledger` is None where there is no store yet.
-
-    Raises:
-        TaskFileError: the sweep's `cloud.task` can't be used.
-    """
+    """The forecast of what is left, on demand where spot would not be rented; or TaskFileError (`cloud.task`)."""
     committed = {} if ledger is None else ledger.committed_steps()
     left = forecast(plan, committed)
     if plan.cloud is None or not left.spot or left.gpu_h == 0:

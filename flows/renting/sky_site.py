@@ -46,12 +46,7 @@ from warehouse.ledger.placement import Offer, Placements
 
 
 def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, purse: Purse) -> PolicySite:
-    """The site of one run: what its task can rent, and where renting has failed so far.
-
-    Raises:
-        TaskFileError: the sweep's `cloud.task` can't be used.
-        ImageNotFound: the engine's image can't be pinned.
-    """
+    """The site of one run; TaskFileError: its `cloud.task` can't be used, ImageNotFound: nor its engine's image."""
     file = load_task(cloud.task)
     require_no_keys_in_mounts(file)
     sha, dirty = git_state()
@@ -73,14 +68,14 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, pu
             with carried(values_of(file.secret_names, job.store_url)) as mounts:
                 yield task_for(file, rental, mounts)
 
+        def over() -> str | None:
+            return purse.over_run() or purse.over_cell(cell_key)
+
+        claims = Claims(ledger, cell_key)
+        bounds = LaunchBounds(cloud.launch_h, over, lambda: claims.is_managed_by(owner_name()))
         name = cluster_name(ledger.store.url, ledger.run_id, cell_key)
         log_path = cell_workdir(ledger.run_id, cell_key) / "launch.log"
-        return SkyCluster(name, task_of, offer, log_path, lambda: clock.is_stopped, bounds_of(cell_key))
-
-    def bounds_of(cell_key: str) -> LaunchBounds:
-        claims = Claims(ledger, cell_key)
-        over = lambda: purse.over_run() or purse.over_cell(cell_key)  # noqa: E731
-        return LaunchBounds(cloud.launch_h, over, lambda: claims.is_managed_by(owner_name()))
+        return SkyCluster(name, task_of, offer, log_path, lambda: clock.is_stopped, bounds)
 
     return PolicySite(
         offers=known_offers,
@@ -98,21 +93,14 @@ def _waiting_s(ledger: Ledger, plan: Plan) -> dict[str, float]:
     committed = ledger.committed_steps()
     waiting: dict[str, float] = {}
     for planned in plan.cells:
-        done = committed.get(planned.cell.cell_key, ())
-        left = without(planned.starts, done)
-        if left:
+        if left := without(planned.starts, committed.get(planned.cell.cell_key, ())):
             waiting[planned.cell.cell_key] = ready_s(planned, left, rented=True) + measuring_s(planned, left)
     return waiting
 
 
 def pinned_images(ledger: Ledger, plan: Plan, file: TaskFile) -> dict[str, str]:
-    """Cell key to `name@sha256:...`, for cells whose engine has an image; empty if the task uses no container.
-
-    Raises:
-        ImageNotFound: a registry does not know an image, or can't be reached.
-    """
-    resources = file.config["resources"]
-    if not str(resources.get("image_id", "")).startswith(DOCKER):
+    """Cell key to `name@sha256:...`, for cells whose engine has an image; empty if the task uses no container."""
+    if not str(file.config["resources"].get("image_id", "")).startswith(DOCKER):
         return {}
     wanted = {planned.cell.cell_key: planned.cell.engine.image for planned in plan.cells}
     digests = {image: _pinned(ledger, image) for image in set(wanted.values()) if image}
@@ -130,8 +118,7 @@ def _pinned(ledger: Ledger, image: str) -> str:
     return known.decode()
 
 
-DOCKER_HUB = "registry-1.docker.io"
-"""The registry of images whose name has no host."""
+DOCKER_HUB = "registry-1.docker.io"  # the registry of images whose name has no host
 
 MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",
@@ -173,25 +160,23 @@ def parse_image(image: str) -> ImageName:
 
 
 def pinned_image(image: str) -> str:
-    """The image as `name@sha256:...`. One that names its digest is returned as it is, unasked.
-
-    Raises:
-        ImageNotFound: the registry does not know it, refuses, or does not answer.
-    """
+    """The image as `name@sha256:...`, unasked if it names its digest; ImageNotFound: its registry can't say."""
     parts = parse_image(image)
     if parts.digest is not None:
         return f"{parts.name}@{parts.digest}"
     try:
         with httpx.Client(timeout=TIMEOUT_S, follow_redirects=True) as client:
             answer = _manifest(client, parts)
+        digest = answer.headers.get("Docker-Content-Digest", "")
+        if answer.status_code == 200 and digest.startswith("sha256:"):
+            return f"{parts.name}@{digest}"
+        why = "names no digest" if answer.status_code == 200 else f"answers {answer.status_code}"
     except httpx.HTTPError as error:
-        raise _not_found(image, f"{parts.registry} does not answer ({error or type(error).__name__})") from error
-    if answer.status_code != 200:
-        raise _not_found(image, f"{parts.registry} answers {answer.status_code}")
-    digest = answer.headers.get("Docker-Content-Digest", "")
-    if not digest.startswith("sha256:"):
-        raise _not_found(image, f"{parts.registry} names no digest")
-    return f"{parts.name}@{digest}"
+        why = f"does not answer ({error or type(error).__name__})"
+    raise ImageNotFound(
+        f"image {image!r} can't be pinned: {parts.registry} {why}; check its name and tag, or write it as "
+        "repository@sha256:... in the engine's file, which asks no registry"
+    )
 
 
 def _manifest(client: httpx.Client, parts: ImageName) -> httpx.Response:
@@ -218,10 +203,3 @@ def _token(client: httpx.Client, challenge: str) -> str | None:
     document = answer.json()
     token = document.get("token") or document.get("access_token")
     return None if token is None else str(token)
-
-
-def _not_found(image: str, why: str) -> ImageNotFound:
-    return ImageNotFound(
-        f"image {image!r} can't be pinned: {why}; check its name and tag, or write it as repository@sha256:... in the "
-        "engine's file, which asks no registry"
-    )

@@ -45,12 +45,8 @@ RunOption = Annotated[
     str | None, typer.Option("--run-id", help=r"which run  \[default: made from the plan; the same plan continues it]")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of tables")]
-
-PIPE_COLUMNS = 130
-"""Width of the output where there is no terminal to ask."""
-
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-"""What ends a command; Ctrl-C sends the second."""
+PIPE_COLUMNS = 130  # width of the output where there is no terminal to ask
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)  # what ends a command; Ctrl-C sends the second
 
 
 class Interrupted(BaseException):
@@ -71,7 +67,6 @@ def sweep(
     ] = False,
 ) -> None:
     """Handle what comes before the command's name."""
-    del show_version  # its callback has done everything
 
 
 @app.command(epilog="Examples: sweep plan full    sweep plan my/sweep.yaml --json")
@@ -85,8 +80,8 @@ def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, a
     planned = make_plan(name)
     opened = open_store(store_url(store))
     ledger = Ledger(opened, run_id or default_run_id(planned))
-    left = expected(planned, ledger if _is_there(opened) else None)
-    cloud = planned.cloud
+    is_there = "://" in opened.url or Path(opened.url).exists()
+    left, cloud = expected(planned, ledger if is_there else None), planned.cloud
     budgets = [] if cloud is None else Purse(opened, ledger.run_id, cloud.budget, time.time).fits(left)
     if as_json:
         limits = [fit._asdict() | {"fits": fit.fits} for fit in budgets]
@@ -261,14 +256,13 @@ def regrade(
     as_json: JsonOption = False,
 ) -> None:
     """Grade a run's evaluations again, from what the engine answered then, and show what changed. Needs no engine."""
-    from flows.terminal.regrade import document, render
-    from flows.terminal.regrade import regrade as grade_again
+    from flows.terminal import regrade as again
 
-    graded = grade_again(Ledger(open_store(store_url(store)), run_id), cell, dry_run=dry_run)
+    graded = again.regrade(Ledger(open_store(store_url(store)), run_id), cell, dry_run=dry_run)
     if as_json:
-        print_json(document(run_id, graded, dry_run=dry_run))
+        print_json(again.document(run_id, graded, dry_run=dry_run))
     else:
-        terminal().print(render(graded, dry_run=dry_run))
+        terminal().print(again.render(graded, dry_run=dry_run))
 
 
 def terminal() -> Console:
@@ -297,7 +291,6 @@ def main() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    del frame
     for each in STOP_SIGNALS:  # a second Ctrl-C must not cut the cleanup short
         signal.signal(each, signal.SIG_IGN)
     print("sweep: stopping", file=sys.stderr)
@@ -305,12 +298,7 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _runs_in(store: Store) -> list[str]:
-    """The runs of a store."""
     known = run_ids(store)
     if not known:
         raise StoreError(f"no run in {store.url} yet: `sweep run demo` makes one")
     return known
-
-
-def _is_there(store: Store) -> bool:
-    return "://" in store.url or Path(store.url).exists()

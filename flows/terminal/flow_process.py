@@ -13,20 +13,15 @@ from pathlib import Path
 from configs.secrets import guard_streams
 from flows.terminal.prefect_session import lay_database, our_environment, started
 from tasks.host import process_group
-from tasks.host.process_group import ProcessGroup
 
-MODULE = "flows.terminal.flow_process"
-"""What the flow's process runs: `python -m MODULE NAME STORE RUN_ID`."""
+MODULE = "flows.terminal.flow_process"  # what the flow's process runs: `python -m MODULE NAME STORE RUN_ID`
 
 
 class FlowProcess:
     """A flow that has been started, with everything of its group."""
 
     def __init__(self, home: Path, arguments: list[str]) -> None:
-        """End what killed flows of this home left, and start one.
-
-        `home` is Prefect's, and also gets the log and the record of the group.
-        """
+        """End what killed flows of this Prefect home left, and start one, with its log and record there."""
         home.mkdir(parents=True, exist_ok=True)
         self.log_path = home / "flow.log"
         self.group = process_group.new_group(process_group.SESSION_VARIABLE)
@@ -41,7 +36,8 @@ class FlowProcess:
 
     def end(self, *, asks_first: bool) -> None:
         """End everything of the group; if asked for, with time to close what they do."""
-        _stop(self.group, asks_first=asks_first)
+        asked = process_group.members(self.group, without=process_group.ENGINE_VARIABLE) if asks_first else []
+        process_group.stop(self.group, terminate=asked)
         self.process.wait()
         self._record.unlink(missing_ok=True)
 
@@ -51,13 +47,8 @@ def end_orphans(home: Path) -> None:
     for path in home.glob(f"*{process_group.RECORD_SUFFIX}"):
         group = process_group.recorded(path)
         if group is not None and not any(_is_flow(pid) for pid in process_group.members(group)):
-            _stop(group, asks_first=True)
+            process_group.stop(group, terminate=process_group.members(group, without=process_group.ENGINE_VARIABLE))
             path.unlink(missing_ok=True)
-
-
-def _stop(group: ProcessGroup, *, asks_first: bool) -> None:
-    asked = process_group.members(group, without=process_group.ENGINE_VARIABLE) if asks_first else []
-    process_group.stop(group, terminate=asked)
 
 
 def _is_flow(pid: int) -> bool:

@@ -12,13 +12,8 @@ from rich.text import Text
 
 from configs.visits import MIRRORED
 from flows.forecast.budget import Fit
-from flows.forecast.forecast import CellForecast, Cost, EvalForecast, Forecast
+from flows.forecast.forecast import CellForecast, EvalForecast, Forecast
 from warehouse.ledger.clock import HOUR_S, dollars, duration
-
-EVALS = "evals"
-"""The column that all evaluations share."""
-
-EVALUATIONS = "What each evaluation can show, of a technique beside its AR cell"
 
 LEGEND = (
     "In points of score. differ: the share of items that two cells are taken to answer differently; the next two rest "
@@ -28,8 +23,7 @@ LEGEND = (
     "all cells; what is measured already costs nothing."
 )
 
-CELL_COLUMNS = 20
-"""Narrowest that a cell's name may get; it wraps, so that nothing is cut where the terminal is narrow."""
+CELL_COLUMNS = 20  # narrowest that a cell's name may get; it wraps, so that nothing is cut where the terminal is narrow
 
 
 def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
@@ -39,26 +33,23 @@ def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
         parts += [_heading("Budgets"), budgets_table(budgets)]
     if forecast.evaluations:
         parts += [
-            _heading(EVALUATIONS),
+            _heading("What each evaluation can show, of a technique beside its AR cell"),
             evaluations_table(forecast.evaluations, forecast.is_free, forecast.spot),
             Text(LEGEND),
             _pairs((one.step, source(one)) for one in forecast.evaluations),
         ]
     if forecast.left_out:
         parts += [_heading("Left out"), _pairs(forecast.left_out)]
-    parts += [
-        _heading("These are estimates. They rest on:"),
-        _pairs(("-", sentence) for sentence in forecast.assumptions),
-    ]
-    return Group(*parts)
+    assumptions = _pairs(("-", sentence) for sentence in forecast.assumptions)
+    return Group(*parts, _heading("These are estimates. They rest on:"), assumptions)
 
 
 def cells_table(forecast: Forecast) -> Table:
-    """The matrix: one row per cell, one column per step, and the totals.
-
-    All evaluations share one column: each has a row of its own further down.
-    """
-    columns = _columns(forecast)
+    """The matrix: one row per cell, one column per step (one for all evaluations, in their order), and the totals."""
+    evals = {one.step for one in forecast.evaluations}
+    columns: dict[str, list[str]] = {}
+    for step in dict.fromkeys(step.step for cell in forecast.cells for step in cell.steps):
+        columns.setdefault("evals" if step in evals else step, []).append(step)
     title = f"{forecast.sweep} on {forecast.gpu}, expected"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", show_footer=True, padding=0)
     table.add_column("cell", "total", min_width=CELL_COLUMNS)
@@ -148,17 +139,6 @@ def _heading(text: str) -> Padding:
     return Padding(Text(text, style="bold"), (1, 0, 0, 0))
 
 
-def _columns(forecast: Forecast) -> dict[str, list[str]]:
-    """The steps that can be run, in the order in which they are run, under the name of their column."""
-    evals = {one.step for one in forecast.evaluations}
-    columns: dict[str, list[str]] = {}
-    for step in (step.step for cell in forecast.cells for step in cell.steps):
-        steps = columns.setdefault(EVALS if step in evals else step, [])
-        if step not in steps:
-            steps.append(step)
-    return columns
-
-
 def _steps_s(cell: CellForecast, names: Sequence[str]) -> float:
     """Seconds still to be spent on some steps of a cell, in all its starts and its control's."""
     return sum(step.seconds for step in cell.steps if step.step in names)
@@ -178,9 +158,8 @@ def evaluations_table(evaluations: Sequence[EvalForecast], is_free: bool, spot: 
     """One row per evaluation: n, tokens, hours, dollars, what n can show, and what its margin would take."""
     table = Table(box=box.SIMPLE_HEAD, padding=0)
     table.add_column("eval", no_wrap=True)
-    for name in ("n", "tokens", "hours" if is_free else "GPU-h", *([] if is_free else ["spot", "on-dem."])):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in ("differ", "sees", "carries", "margin"):
+    money = ["hours"] if is_free else ["GPU-h", "spot", "on-dem."]
+    for name in ("n", "tokens", *money, "differ", "sees", "carries", "margin"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
     for one in evaluations:
@@ -223,10 +202,6 @@ def _verdict(one: EvalForecast, is_free: bool, spot: bool) -> Text:
     """Whether n supports the stated margin; if not, what would, and at which price."""
     if one.needed is None:
         return Text("enough", style="green")
-    needed = _n(one.needed.items, one.needed.samples)
-    return Text(f"too few, {needed} would do: {_cost(one.needed.cost, is_free, spot)}", style="yellow")
-
-
-def _cost(cost: Cost, is_free: bool, spot: bool) -> str:
-    hours = f"{cost.gpu_h:.1f} h"
-    return hours if is_free else f"{hours}, {dollars(cost.usd_spot if spot else cost.usd_on_demand)}"
+    needed, cost = _n(one.needed.items, one.needed.samples), one.needed.cost
+    price = "" if is_free else f", {dollars(cost.usd_spot if spot else cost.usd_on_demand)}"
+    return Text(f"too few, {needed} would do: {cost.gpu_h:.1f} h{price}", style="yellow")

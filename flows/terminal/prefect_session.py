@@ -23,14 +23,9 @@ from tasks.engine.server import free_port
 from tasks.host import process_group
 from tasks.host.environment_spec import user_cache
 
-WORK_POOL = "local"
-"""Name of the process work pool that `prefect.yaml` deploys to."""
-
-HEALTHY_TIMEOUT_S = 180.0
-"""How long a server may take to answer; 7 to 47 s were seen on two busy cores."""
-
-SERVER_GRACE_S = 10.0
-"""How long the server may take to exit; it holds nothing that is needed afterwards."""
+WORK_POOL = "local"  # name of the process work pool that `prefect.yaml` deploys to
+HEALTHY_TIMEOUT_S = 180.0  # how long a server may take to answer; 7 to 47 s were seen on two busy cores
+SERVER_GRACE_S = 10.0  # how long the server may take to exit; it holds nothing that is needed afterwards
 
 OUR_SETTINGS = {
     # nothing leaves this machine
@@ -54,11 +49,7 @@ class SessionFailed(SpecsweepError):
 
 
 def our_environment(home: Path, api_url: str | None) -> dict[str, str]:
-    """This process's environment with a Prefect home of our own and nothing of the user's Prefect.
-
-    `home` gets Prefect's profile, database and storage. Without `api_url` Prefect starts an ephemeral server inside
-    the process.
-    """
+    """This process's environment with a Prefect of our own in `home`; without `api_url` its server is ephemeral."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     env |= OUR_SETTINGS | {"PREFECT_HOME": str(home), "PYTHONPATH": str(ROOT), "PREFECT_LOGGING_COLORS": "false"}
     return env | ({"PREFECT_API_URL": api_url} if api_url else {"PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true"})
@@ -73,10 +64,9 @@ class PrefectSession:
     """A server and a worker. Use as a context manager; what a killed session left is ended by the next one."""
 
     def __init__(self, home: Path, settings: Mapping[str, str] | None = None, silence_s: int | None = None) -> None:
-        """Choose a free port; nothing is started yet.
+        """Choose a free port; nothing is started yet. `settings`: further variables for server, worker and flows.
 
-        `settings`: further variables for server, worker and flows. `silence_s`: after which a flow run counts
-        as crashed; None: the default of `flows.automations`.
+        `silence_s`: after which a flow run counts as crashed; None: the default of `flows.automations`.
         """
         self.home = home
         self.url = f"http://127.0.0.1:{free_port()}"
@@ -196,20 +186,14 @@ def started(arguments: Sequence[str], env: Mapping[str, str], log: BinaryIO) -> 
     )
 
 
-DATABASE = "prefect.db"
-"""Its name in a home."""
+DATABASE = "prefect.db"  # its name in a home
 
 
 def lay_database(home: Path, env: Mapping[str, str]) -> None:
-    """Give a home that has no database an empty one of the installed Prefect's newest schema.
+    """Give a home that has no database an empty one of the installed Prefect's newest schema, or raise CommandFailed.
 
     The first home of this user and version costs a run of Prefect's own `database upgrade`, each further one a copy of
     a megabyte. A server makes sure of the schema itself, and finds nothing to do.
-
-    `env`: how Prefect is set up, its home included.
-
-    Raises:
-        CommandFailed: Prefect can't make one.
     """
     if (home / DATABASE).exists():
         return

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from configs.schema import Plan, PlannedCell
+from configs.schema import Plan
 from configs.visits import split_name
 from flows.forecast.estimates import start_s
 from flows.forecast.forecast import forecast
@@ -24,26 +24,13 @@ from warehouse.ledger.lease import Heartbeat, Leases
 from warehouse.ledger.store import StoreError
 from warehouse.ledger.verdicts import VERDICTS, Reason, Verdict
 
-StepState = Verdict | Literal["running", "waiting", "skipped", "dropped"]
-"""Of a measurement: a step in one visit, by its name in the ledger."""
-
-FLOW_START_S = 12.0
-"""From asking for a flow until its first engine is started: processes of Prefect and of ours (measured 10-14)."""
-
-PUBLISH_S = 6.0
-"""From the last commit until the page is written and the flow has ended (measured 5-7 for the demo)."""
-
-PRIOR_S = 40.0
-"""Forecast seconds that weigh as if they had been measured at the forecast's pace: one engine start says little."""
-
-PACE_BOUNDS = (0.5, 4.0)
-"""Measured seconds per forecast second that are believed."""
-
-POLL_S = 2.0
-"""Pause between two looks at the ledger: the view must not disturb what it watches."""
-
-LINE_EVERY_S = 15.0
-"""Pause between two lines about the whole where no terminal can show a moving one."""
+StepState = Verdict | Literal["running", "waiting", "skipped", "dropped"]  # of a step in one engine start
+FLOW_START_S = 12.0  # from asking for a flow until its first engine is started: Prefect's and our processes (10-14 s)
+PUBLISH_S = 6.0  # from the last commit until the page is written and the flow has ended (measured 5-7 for the demo)
+PRIOR_S = 40.0  # forecast seconds that weigh as if measured at the forecast's pace: one engine start says little
+PACE_BOUNDS = (0.5, 4.0)  # measured seconds per forecast second that are believed
+POLL_S = 2.0  # pause between two looks at the ledger: the view must not disturb what it watches
+LINE_EVERY_S = 15.0  # pause between two lines about the whole where no terminal can show a moving one
 
 SYMBOLS: dict[StepState, tuple[str, str]] = {
     "ok": ("ok", "green"),
@@ -57,10 +44,7 @@ SYMBOLS: dict[StepState, tuple[str, str]] = {
 
 
 class CellProgress(NamedTuple):
-    """One cell: the state of each measurement, its last heartbeat while an owner lives, how its last attempt failed.
-
-    `judged` has, of each that is measured, how many conditions are ok and how many there are.
-    """
+    """One cell: its steps' states and conditions (ok, of), its heartbeat while an owner lives, its last failure."""
 
     label: str
     cell_key: str
@@ -71,15 +55,11 @@ class CellProgress(NamedTuple):
 
     def document(self) -> dict[str, object]:
         """The cell for `--json`."""
-        doing = None if self.heartbeat is None else self.heartbeat.model_dump(mode="json")
-        conditions = {name: {"ok": ok, "of": of} for name, (ok, of) in self.judged.items()}
         return {
-            "label": self.label,
-            "cell_key": self.cell_key,
-            "steps": dict(self.steps),
-            "conditions": conditions,
-            "heartbeat": doing,
-        }
+            "label": self.label, "cell_key": self.cell_key, "steps": dict(self.steps),
+            "conditions": {name: {"ok": ok, "of": of} for name, (ok, of) in self.judged.items()},
+            "heartbeat": None if self.heartbeat is None else self.heartbeat.model_dump(mode="json"),
+        }  # fmt: skip
 
 
 class RunProgress(NamedTuple):
@@ -122,9 +102,13 @@ class ProgressReader:
             key, done = planned.cell.cell_key, committed.get(planned.cell.cell_key, ())
             states: dict[str, StepState] = {}
             judged: dict[str, tuple[int, int]] = {}
-            for name in _names(planned):
+            order = [step.step for step in planned.steps]  # the starts of a step side by side
+            names = [each.name for each in planned.measurements]
+            for name in sorted(names, key=lambda name: order.index(split_name(name)[0])):
                 commit = self._commit(key, name) if name in done else None
-                states[name] = _state_of(commit)
+                states[name] = "waiting" if commit is None else commit.verdict
+                if commit is not None and Reason.DROPPED in commit.reasons:
+                    states[name] = "dropped"
                 if commit is not None and commit.judged is not None and commit.judged_ok is not None:
                     judged[name] = (commit.judged_ok, commit.judged)
             gates = {each.name for each in planned.measurements if each.spec.is_gate}
@@ -149,25 +133,10 @@ class ProgressReader:
         return CellProgress(label, key, states, judged, beat, failure)
 
     def _commit(self, key: str, name: str) -> Commit | None:
-        if (key, name) not in self._commits:
-            commit = self._ledger.read_commit(key, name)
-            if commit is None:
-                return None
+        commit = self._commits.get((key, name)) or self._ledger.read_commit(key, name)
+        if commit is not None:
             self._commits[key, name] = commit
-        return self._commits[key, name]
-
-
-def _state_of(commit: Commit | None) -> StepState:
-    if commit is None:
-        return "waiting"
-    return "dropped" if Reason.DROPPED in commit.reasons else commit.verdict
-
-
-def _names(planned: PlannedCell) -> list[str]:
-    """Names of a cell's measurements, the visits of a step side by side."""
-    names = [each.name for each in planned.measurements]
-    order = [step.step for step in planned.steps]
-    return sorted(names, key=lambda name: order.index(split_name(name)[0]))
+        return commit
 
 
 class TimeLeft:
@@ -266,11 +235,7 @@ class RunWatcher:
         self._line_at = time.monotonic()
 
     def _read(self, *, must: bool) -> RunProgress | None:
-        """How the run stands; None if that can't be read now: who watches must not end what he watches.
-
-        Raises:
-            StoreError: it `must` be read, and can't be.
-        """
+        """How the run stands; None, or StoreError if it `must` be read, if it can't be: watching must not end it."""
         try:
             return self._reader.read()
         except StoreError as error:

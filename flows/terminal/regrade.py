@@ -20,9 +20,6 @@ from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EXCHANG
 from warehouse.ledger.store import StoreError
 from warehouse.ledger.tables import VERDICTS
 
-EVALUATION = "eval-"
-"""Names of evaluation steps begin so."""
-
 
 class Graded(NamedTuple):
     """One evaluation step of one cell, graded again; `again` is None where it has no response log."""
@@ -59,13 +56,7 @@ class Graded(NamedTuple):
 
 
 def regrade(ledger: Ledger, cell: str | None, *, dry_run: bool) -> list[Graded]:
-    """Grade every committed evaluation of a run again; where anything changed, also the version, write a regrade.
-
-    Without a `cell`, the beginning of a key, all are graded.
-
-    Raises:
-        SpecsweepError: no such run or cell, or a step whose response log doesn't hold what was graded.
-    """
+    """Grade a run's evaluations again, all or one cell's, and write what changed; or SpecsweepError."""
     plan = ledger.plan()
     chosen = [planned for planned in plan.cells if planned.cell.cell_key.startswith(cell or "")]
     if not chosen:
@@ -77,7 +68,7 @@ def regrade(ledger: Ledger, cell: str | None, *, dry_run: bool) -> list[Graded]:
     for planned in chosen:
         key, label = planned.cell.cell_key, planned.cell.label
         for spec in planned.steps:
-            if spec.step not in committed.get(key, ()) or not spec.step.startswith(EVALUATION):
+            if spec.step not in committed.get(key, ()) or not spec.step.startswith("eval-"):
                 continue
             again: Regraded | None = None
             number: int | None = None

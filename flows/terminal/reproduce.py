@@ -20,13 +20,7 @@ from warehouse.ledger.timed_tables import REQUESTS
 
 
 def reproduce(store: Store, cell: str, run_id: str | None) -> dict[str, Any]:
-    """How a cell was served, and its first timed request, by its newest row.
-
-    `cell` is a key or an unambiguous beginning of one; without a `run_id` the newest run that measured it is taken.
-
-    Raises:
-        StoreError: no such cell, or an ambiguous beginning.
-    """
+    """How a cell (a key's beginning) was served, and its first timed request, by its newest row; or StoreError."""
     rows = read_current(store).filter(pl.col("cell_key").str.starts_with(cell))
     if run_id is not None:
         rows = rows.filter(pl.col("run_id") == run_id)
@@ -50,10 +44,7 @@ def reproduce(store: Store, cell: str, run_id: str | None) -> dict[str, Any]:
 
 
 def _client_call(ledger: Ledger, planned: PlannedCell, argv: str | None) -> str | None:
-    """The first timed request of the first throughput condition, as curl.
-
-    None: the cell has no such step, or its prompts are from a version that made them otherwise.
-    """
+    """The first timed request of the first throughput condition, as curl; None: no such step, or prompts made anew."""
     step = next((spec for spec in planned.steps if isinstance(spec, ThroughputStep)), None)
     if step is None or argv is None:
         return None

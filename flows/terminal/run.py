@@ -35,39 +35,24 @@ from warehouse.ledger.store import open_store
 from warehouse.ledger.store.proof import require_create_only
 from warehouse.report.page import write_report
 
-LINE_EVERY_S = 20.0
-"""Pause between two lines of progress where no terminal can show a moving one."""
-
-
-DEPLOYED = ("demo", "full", "nightly")
-"""Sweeps with a deployment of their own in `prefect.yaml`."""
-
-SERVER_SILENCE_S = 300.0
-"""Silence of the Prefect server after which the command gives up; its database was seen locked for half a minute."""
-
+LINE_EVERY_S = 20.0  # pause between two lines of progress where no terminal can show a moving one
+SERVER_SILENCE_S = 300.0  # of Prefect's, until we give up; its database was seen locked for half a minute
 FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
-
-CLOUD_STOP_S = 300.0
-"""How long a stopped flow may take to flush its nodes and take its clusters down; if killed, it leaves them up."""
+CLOUD_STOP_S = 300.0  # for a stopped flow to flush its nodes and take its clusters down; if killed, it leaves them up
 
 NEXT = """next:    bin/sweep run demo-all    more techniques and loads of the same tiny models (half an hour)
          bin/sweep run own-gpu     AR against n-gram drafts on a card of this machine
          bin/sweep plan full       real models on spot H100s: cells, hours and dollars"""
 """After a sweep of the tiny family: what else there is."""
 
-UNANSWERED_CODE = 4
-"""Exit code of `sweep run` where all was measured and requests failed or came back short: README and --help say so."""
-
+UNANSWERED_CODE = 4  # where all was measured and requests failed or came back short; README and --help say so
 
 Way = Callable[[Ledger, Plan, str, Console], int]
 """How a flow is run, `run_here` or `through_prefect`: shows it until it ends, and returns its exit code."""
 
 
 def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, way: Way) -> int:
-    """Make what a sweep needs, run its flow, and print the results, which are all if nothing is left to measure.
-
-    Returns:
-        The exit code: of the flow, or `UNANSWERED_CODE`.
+    """Make what a sweep needs, run its flow unless all is measured, and print the results; returns the exit code.
 
     Raises:
         ConfigError: the sweep is wrong.
@@ -94,7 +79,12 @@ def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, w
             return code
         remark = f"took {time.monotonic() - started:.0f} s"
     _show_results(ledger, console, remark)
-    return _code_of_rows(ledger, console)
+    named = unanswered_rows(store, ledger.run_id)
+    if not named:
+        return 0
+    words = f"requests failed or came back short: {'; '.join(named)}"
+    console.print(words, style="red", soft_wrap=True, highlight=False, markup=False)
+    return UNANSWERED_CODE
 
 
 def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
@@ -134,16 +124,6 @@ def _show_results(ledger: Ledger, console: Console, remark: str) -> None:
         console.print(NEXT, highlight=False, markup=False)
 
 
-def _code_of_rows(ledger: Ledger, console: Console) -> int:
-    """The exit code of a measured, published run by its rows as they stand; names those that make it no 0."""
-    named = unanswered_rows(ledger.store, ledger.run_id)
-    if not named:
-        return 0
-    words = f"requests failed or came back short: {'; '.join(named)}"
-    console.print(words, style="red", soft_wrap=True, highlight=False, markup=False)
-    return UNANSWERED_CODE
-
-
 def through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
     """Run the sweep's deployment on a Prefect server and worker of our own and show it; returns the exit code."""
     settings = {"SPECSWEEP_STORE": ledger.store.url}
@@ -162,8 +142,8 @@ def through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) -> 
 
 
 def deployment_of(name: str) -> str:
-    """The deployment that runs a sweep: its own, else `demo`, which takes any name."""
-    return name if name in DEPLOYED else "demo"
+    """The deployment that runs a sweep: its own of `prefect.yaml`, else `demo`, which takes any name."""
+    return name if name in ("demo", "full", "nightly") else "demo"
 
 
 def _start_run(session: PrefectSession, name: str, run_id: str) -> str:
@@ -176,8 +156,6 @@ def _start_run(session: PrefectSession, name: str, run_id: str) -> str:
 
 
 class _FlowRun:
-    """The flow run, as the server sees it."""
-
     def __init__(self, session: PrefectSession, flow_run_id: str) -> None:
         self._session = session
         self._url = f"{session.url}/api/flow_runs/{flow_run_id}"
@@ -207,12 +185,7 @@ class PreparationFailed(SpecsweepError):
 
 
 def prepare(plan: Plan, console: Console) -> None:
-    """Make the environments that the plan needs on this machine, and train what it needs of the demo family.
-
-    Raises:
-        InstallError: an environment could not be made.
-        PreparationFailed: a member of the family could not be trained.
-    """
+    """Make the plan's environments on this machine, else InstallError, and train what it needs of the demo family."""
     frameworks = framework_environments(plan) if plan.cloud is None else []  # a rented node makes its own
     with console.status("looking at environments") as status:
         for name in ("node", *engine_environments(plan), *frameworks):

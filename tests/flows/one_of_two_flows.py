@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flows.cell import measure_cell
 from flows.clusters.protocol import CellJob
-from flows.flow_heartbeat import FlowHeartbeatSender
+from flows.flow_heartbeat import HeldCells
 from tests.fake_cloud import FakeCluster, FakeSite, context, wait_for
 from tests.fake_run import FakeRun
 from warehouse.ledger.owner import owner_name
@@ -48,7 +48,7 @@ def one_trial(folder: Path, name: str, url: str) -> None:
         note(events, f"waits: {line}")
         raise Enough
 
-    with FlowHeartbeatSender(run.ledger, print) as heartbeat:
+    with HeldCells(run.ledger, print) as heartbeat:
         shared = context(run, FakeSite([node]), told, managing=heartbeat.managing)
         print("set", flush=True)
         begins_s = float(sys.stdin.readline())

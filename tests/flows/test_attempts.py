@@ -14,7 +14,7 @@ from configs.schema import Cloud
 from flows.cell import CellOutcome, measure_cell
 from flows.clock import FlowStopped, StoppableClock
 from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch, LaunchFailed, Wait
-from flows.flow_heartbeat import FlowHeartbeatSender
+from flows.flow_heartbeat import HeldCells
 from flows.renting.site import PolicySite
 from flows.run_context import RunContext
 from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer, wait_for
@@ -266,7 +266,7 @@ def test_a_second_flow_waits_for_the_first(run: FakeRun, node_python: Path) -> N
     first = claims.take(owner_name())
     said: list[str] = []
     outcomes: list[CellOutcome] = []
-    with FlowHeartbeatSender(run.ledger, print) as heartbeat:
+    with HeldCells(run.ledger, print) as heartbeat:
         hands = context(run, FakeSite([FakeCluster(run, node_python)]), said.append, managing=heartbeat.managing)
         thread = threading.Thread(target=lambda: outcomes.append(measured(run, hands)))
         thread.start()

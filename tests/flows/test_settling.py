@@ -13,7 +13,7 @@ from configs.load import load_sweep
 from configs.schema import Budget, Plan
 from flows.attempt import AttemptRun
 from flows.cell import measure_cell
-from flows.flow_heartbeat import FlowHeartbeatSender
+from flows.flow_heartbeat import HeldCells
 from flows.forecast.budget import BudgetExceeded, Purse
 from flows.forecast.forecast import forecast
 from flows.settling import require_budget, settle, settle_and_require_budget
@@ -83,7 +83,7 @@ def silent_since(run: FakeRun, at_s: float) -> None:
 
 
 def settle_now(run: FakeRun, node: Left, tell: Callable[[str], None] = print) -> None:
-    with FlowHeartbeatSender(run.ledger, print) as heartbeat:
+    with HeldCells(run.ledger, print) as heartbeat:
         settle(run.ledger, run.ledger.plan(), context(run, FakeSite([node]), tell, managing=heartbeat.managing))
 
 
@@ -190,7 +190,7 @@ def test_a_machine_that_a_library_cannot_make_out_goes_down_and_the_cell_is_meas
     odd, next_one = Odd(run, there=True), FakeCluster(run, node_python)
     placements = Placements(run.ledger, run.key)
     placements.ask("specsweep-x", offer(), elsewhere("laptop"), SYSTEM.now_iso(), IDLE_S)
-    with FlowHeartbeatSender(run.ledger, print) as heartbeat:
+    with HeldCells(run.ledger, print) as heartbeat:
         shared = context(run, FakeSite([odd, odd, odd, next_one]), said.append, managing=heartbeat.managing)
         settle(run.ledger, run.ledger.plan(), shared)
         assert not odd.is_down, "its cell asks again"

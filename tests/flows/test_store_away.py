@@ -14,7 +14,7 @@ from rich.console import Console
 
 from flows.cell import CellOutcome, measure_cell
 from flows.clock import StoppableClock
-from flows.flow_heartbeat import FlowHeartbeatSender, HeldCells
+from flows.flow_heartbeat import HeldCells
 from flows.sweep import measure_all, publish_results
 from flows.terminal.progress import RunWatcher
 from tests.fake_cloud import FakeCluster, FakeSite, context
@@ -66,7 +66,7 @@ def test_no_node_is_taken_down_for_it_and_its_records_are_written_later(
         if step == "throughput" and when == "at work":
             s3_server.kill()
 
-    with FlowHeartbeatSender(run.ledger, print) as heartbeat:
+    with HeldCells(run.ledger, print) as heartbeat:
         shared = context(run, FakeSite([node]), clock=clock, managing=heartbeat.managing)
         outcome = measure_cell(run.ledger, run.planned, shared, committed)
     assert clock.found_away >= 3
@@ -89,7 +89,7 @@ def test_no_error_ends_a_flow_s_heartbeat_nor_its_run(run: FakeRun, monkeypatch:
 
     monkeypatch.setattr(HeldCells, "beat", troubled)
     monkeypatch.setattr("flows.flow_heartbeat.BEAT_EVERY_S", 0.01)
-    with FlowHeartbeatSender(run.ledger, told.append) as heartbeat, heartbeat.managing(run.key):
+    with HeldCells(run.ledger, told.append) as heartbeat, heartbeat.managing(run.key):
         troubles += [ValueError("odd"), StoreError("refused"), StoreAway("away")]
         assert heard.wait(60)
     assert [line.rpartition(" ")[2] for line in told] == ["away", "refused", "odd"]

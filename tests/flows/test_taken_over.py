@@ -13,7 +13,7 @@ import pytest
 from flows.attempt import TAKEN_WITHIN_S, AttemptRun
 from flows.clock import FlowStopped
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
-from flows.flow_heartbeat import CellTaken, FlowHeartbeatSender
+from flows.flow_heartbeat import CellTaken, HeldCells
 from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.test_ledger import elsewhere
@@ -77,8 +77,8 @@ class Refused(Sleeper):
 def held(run: FakeRun, lid: Lid, node: FakeCluster) -> Iterator[AttemptRun]:
     """An attempt at the cell by a flow that holds it."""
     ledger = Ledger(run.ledger.store, "r1", lid)
-    with FlowHeartbeatSender(ledger, print) as heartbeat, heartbeat.managing(run.key):
-        shared = context(run, FakeSite([node]), require_held=heartbeat.require_held)
+    with HeldCells(ledger, print) as heartbeat, heartbeat.managing(run.key):
+        shared = context(run, FakeSite([node]), require_held=heartbeat.require)
         yield AttemptRun(ledger, run.planned, shared, offer())
 
 

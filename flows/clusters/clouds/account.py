@@ -12,8 +12,7 @@ from typing import NamedTuple, Protocol
 from configs.errors import SpecsweepError
 from warehouse.ledger.placement import MachineEnd
 
-CLUSTER_TAG = "skypilot-cluster-name"
-"""SkyPilot's tag (AWS) or label (GCP): the cluster's name and a hash of its user (`sky.provision.constants`)."""
+CLUSTER_TAG = "skypilot-cluster-name"  # SkyPilot's: its value is the cluster's name and a hash of its user
 
 
 class Instance(NamedTuple):
@@ -61,12 +60,7 @@ class Account(Protocol):
         """SkyPilot's name for it, in lower case."""
 
     def look(self) -> Sighting:
-        """Every machine of every cluster whose name begins with `protocol.PREFIX`.
-
-        Raises:
-            NotAsked: there are no credentials, or no libraries.
-            CloudError: it could not be asked at all.
-        """
+        """Every machine of clusters with `protocol.PREFIX`; NotAsked: no credentials or libraries; or CloudError."""
 
     def terminate(self, instances: Sequence[Instance]) -> None:
         """Terminate machines of this cloud, gone ones too; CloudError names those that are still there."""

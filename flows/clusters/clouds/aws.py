@@ -18,30 +18,17 @@ from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, Instance, Not
 from flows.clusters.protocol import PREFIX
 from warehouse.ledger.placement import MachineEnd, Offer
 
-BILLED_STATES = ("pending", "running", "stopping", "stopped")
-"""A stopped instance still pays for its disk."""
-
-REFUSALS = ("UnauthorizedOperation", "AccessDenied", "AuthFailure", "OptInRequired")
-"""Error codes of a region that the account, or a policy of its organisation, keeps closed."""
-
-ENDED_STATES = ("shutting-down", "terminated")
-"""States in which a machine no longer costs anything."""
-
-INTERRUPTED = "Server.SpotInstanceTermination"
-"""Code of the state reason of a spot machine that EC2 took back; it comes without a date."""
+BILLED_STATES = ("pending", "running", "stopping", "stopped")  # a stopped instance still pays for its disk
+REFUSALS = ("UnauthorizedOperation", "AccessDenied", "AuthFailure", "OptInRequired")  # codes of a closed region
+ENDED_STATES = ("shutting-down", "terminated")  # states in which a machine no longer costs anything
+INTERRUPTED = "Server.SpotInstanceTermination"  # state reason of a spot machine that EC2 took back; it has no date
 
 ENDED_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 """In the state transition reason of a machine that was terminated, e.g. `User initiated (2026-11-21 20:00:00 GMT)`."""
 
-FIRST_REGION = "us-east-1"
-"""Asked for the list of regions when the user's configuration names none."""
-
-CLOCKS_AGREE_S = 5.0
-"""How long before our request a machine may have been launched, by EC2's clock."""
-
-LISTED_S = 3000.0
-"""AWS lists a terminated machine for about an hour; what was launched this lately and is not listed never was."""
-
+FIRST_REGION = "us-east-1"  # asked for the list of regions when the user's configuration names none
+CLOCKS_AGREE_S = 5.0  # how long before our request a machine may have been launched, by EC2's clock
+LISTED_S = 3000.0  # AWS lists a terminated machine for an hour; what is that young and isn't listed never was
 REGIONS_AT_ONCE = 8
 
 
@@ -59,10 +46,18 @@ class AwsAccount:
         session, keys = _signed_in()
         if keys is None:
             raise NotAsked("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `aws configure`")
-        regions = _regions(session)
-        clients = self._clients_of(session, keys, regions)
+        with closing(_client(session, session.region_name or FIRST_REGION)) as client:
+            try:
+                regions = sorted(region["RegionName"] for region in client.describe_regions()["Regions"])
+            except (ClientError, BotoCoreError) as error:
+                raise CloudError(f"aws: its regions can't be listed ({error}): allow ec2:DescribeRegions") from error
+        if keys != self._keys:
+            self._keys, self._clients = keys, {}
+        for region in regions:  # made once: each takes 40 ms of CPU. In one thread: sessions are not thread-safe
+            if region not in self._clients:
+                self._clients[region] = _client(session, region)
         with ThreadPoolExecutor(REGIONS_AT_ONCE) as pool:
-            answers = list(pool.map(_in_region, clients))
+            answers = list(pool.map(_in_region, (self._clients[region] for region in regions)))
         refused = tuple(where for answer in answers for where in answer.refused)
         if len(refused) == len(regions):
             raise CloudError(f"aws: no region may be looked into ({refused[0]}): allow ec2:DescribeInstances")
@@ -72,15 +67,6 @@ class AwsAccount:
             refused=refused,
             problems=tuple(problem for answer in answers for problem in answer.problems),
         )
-
-    def _clients_of(self, session: Any, keys: Any, regions: Sequence[str]) -> list[Any]:
-        """A client for each region, made once for the same keys: each takes 40 ms of CPU, of forty regions."""
-        if keys != self._keys:
-            self._keys, self._clients = keys, {}
-        for region in regions:  # in one thread: sessions are not thread-safe
-            if region not in self._clients:
-                self._clients[region] = _client(session, region)
-        return [self._clients[region] for region in regions]
 
     def terminate(self, instances: Sequence[Instance]) -> None:
         """Terminate by id (see `Account.terminate`)."""
@@ -153,10 +139,7 @@ class ClusterInstances:
         return True
 
     def last_end(self, asked_s: float) -> MachineEnd | None:
-        """How the newest machine launched since we asked ended; None if it has not, or the cloud does not say.
-
-        Where none was launched, and AWS would still list it, the end is that of no machine (`MachineEnd.is_of_none`).
-        """
+        """How the newest machine launched since then ended, or that none was (`is_of_none`); None: not known."""
         known = self.known()
         if known is None:
             return None
@@ -179,14 +162,6 @@ def _signed_in() -> tuple[Any, Any]:
         return session, None if credentials is None else credentials.get_frozen_credentials()
     except BotoCoreError as error:
         raise CloudError(f"aws: its credentials can't be had ({error}): log in again, or mend AWS's config") from error
-
-
-def _regions(session: Any) -> list[str]:
-    with closing(_client(session, session.region_name or FIRST_REGION)) as client:
-        try:
-            return sorted(region["RegionName"] for region in client.describe_regions()["Regions"])
-        except (ClientError, BotoCoreError) as error:
-            raise CloudError(f"aws: its regions can't be listed ({error}): allow ec2:DescribeRegions") from error
 
 
 def _client(session: Any, region: str) -> Any:

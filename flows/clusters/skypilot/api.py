@@ -74,10 +74,7 @@ def running_launch(name: str, besides: Any = None) -> Any:
 
 
 def launch_again(name: str, task: Any, is_submitted: Callable[[], bool]) -> Any:
-    """Send a launch whose answer nobody heard: the request id to follow; None: it has submitted its job.
-
-    `is_submitted`: whether a job that is not over is on the cluster.
-    """
+    """Send a launch whose answer nobody heard: the request to follow; None: its job `is_submitted` and not over."""
     if (taken := running_launch(name)) is not None:
         return taken
     if is_submitted():  # what the server has forgotten had come as far as the job
@@ -93,29 +90,19 @@ def launch_again(name: str, task: Any, is_submitted: Callable[[], bool]) -> Any:
 
 
 def newest_job(name: str) -> Job:
-    """The newest job of a cluster, asked over ssh, which costs the node a process or two.
-
-    The queue is asked, for `job_status` can't say that there is none: SkyPilot 0.14 answers that its number is "None",
-    which its own SDK then fails to read.
-
-    Raises:
-        sky.exceptions.ClusterDoesNotExist: the cluster is gone.
-    """
+    """The newest job of a cluster, asked over ssh: a process or two on the node. ClusterDoesNotExist: it is gone."""
+    # `job_status` can't say that there is none: SkyPilot 0.14 answers with number "None", which its own SDK can't read
     jobs = call(lambda sky: sky.queue(name, all_users=True))  # newest first
     return Job(jobs[0].job_id, str(jobs[0].status.value)) if jobs else Job(None, None)
 
 
 def job_log(name: str, job_id: int | None, lines: int) -> list[str]:
-    """The last lines of a job's log, as the job printed them; None: of the newest job's."""
+    """The last lines of a job's log without colours and SkyPilot's `(task, pid=1234) `; None: of the newest job's."""
     ensure_server()
     stream = io.StringIO()
     sdk().tail_logs(name, job_id, follow=False, tail=lines, output_stream=stream)
-    return [_plain(line) for line in stream.getvalue().splitlines() if line.strip()][-lines:]
-
-
-def _plain(line: str) -> str:
-    """A log line without colours and without SkyPilot's `(task, pid=1234) `."""
-    return re.sub(r"^\([^()]*pid=\d+\)\s", "", ANSI.sub("", line)).rstrip()
+    said = (ANSI.sub("", line) for line in stream.getvalue().splitlines() if line.strip())
+    return [re.sub(r"^\([^()]*pid=\d+\)\s", "", line).rstrip() for line in said][-lines:]
 
 
 def _rented(record: Any) -> Rented:
@@ -143,18 +130,12 @@ def _price_usd_h(resources: Any) -> float | None:
         return None  # a machine that the catalogue doesn't list (Slurm, Kubernetes) has no catalogue price
 
 
-UNPRICED = "no catalogue price"
-"""Source of an offer's price on clouds whose machines are the user's own (Slurm, Kubernetes, ssh)."""
-
-
 def offers(task: Any) -> list[Offer]:
     """Everything a `sky.Task` may be rented as, spot and on-demand, cheapest first; unpriced machines come first.
 
     Per cloud and entry of `any_of` it is the instance type that SkyPilot's optimizer would take. A task that says
-    `use_spot: false` gets on-demand offers only. What costs more than `max_hourly_cost` is left out.
-
-    Raises:
-        sky.exceptions.CloudError: the catalogue is not here and can't be fetched.
+    `use_spot: false` gets on-demand offers only. What costs more than `max_hourly_cost` is left out. Raises
+    sky.exceptions.CloudError: the catalogue is not here and can't be fetched.
     """
     sky_server.sdk()
     from sky import sky_logging
@@ -179,7 +160,7 @@ def enabled_clouds() -> list[Any]:
 
 
 def _offers_of(wanted: Any, enabled: list[Any]) -> Iterator[Offer]:
-    from sky.utils import resources_utils
+    from sky.utils.resources_utils import make_launchables_for_valid_region_zones as make_launchables
 
     kinds = (False,) if wanted.use_spot_specified and not wanted.use_spot else (True, False)
     for cloud in enabled:
@@ -188,11 +169,9 @@ def _offers_of(wanted: Any, enabled: list[Any]) -> Iterator[Offer]:
         for spot in kinds:
             asked = wanted.copy(cloud=cloud, use_spot=spot)
             feasible = cloud.get_feasible_launchable_resources(asked, num_nodes=1).resources_list
-            for exact in (
-                resources_utils.make_launchables_for_valid_region_zones(feasible[0], override_optimize_by_zone=True)
-                if feasible
-                else ()
-            ):
+            if not feasible:
+                continue
+            for exact in make_launchables(feasible[0], override_optimize_by_zone=True):
                 offer = _offer(exact)
                 most_usd_h = math.inf if wanted.max_hourly_cost is None else wanted.max_hourly_cost
                 if offer is not None and (offer.price_usd_h or 0.0) <= most_usd_h:
@@ -203,7 +182,7 @@ def _offer(exact: Any) -> Offer | None:
     """One exact place; None where the catalogue lists the machine but no price of this kind."""
     from sky.catalog import common
 
-    cloud, source, price = str(exact.cloud).lower(), UNPRICED, None
+    cloud, source, price = str(exact.cloud).lower(), "no catalogue price", None  # as of the user's own machines
     file = Path(common.get_catalog_path(f"{cloud}/vms.csv"))
     if file.exists():
         day = datetime.fromtimestamp(file.stat().st_mtime, UTC).date()  # SkyPilot fetches it anew every 7 hours

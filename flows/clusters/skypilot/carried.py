@@ -31,11 +31,8 @@ from flows.clusters.skypilot.server import sdk
 from tasks.engine.machine import state_dir
 from tasks.host import time_to_live
 
-ON_THE_NODE = "~/.specsweep-secrets"
-"""Where `bin/node run` finds them."""
-
-FOR_SKYPILOT = "SKYPILOT_"
-"""How the names of secrets begin that SkyPilot itself needs, for a private registry: they go its own way."""
+ON_THE_NODE = "~/.specsweep-secrets"  # where `bin/node run` finds them
+FOR_SKYPILOT = "SKYPILOT_"  # begins names of secrets that SkyPilot itself needs, for a registry: they go its own way
 
 
 def values_of(names: tuple[str, ...], store_url: str) -> dict[str, str]:
@@ -59,14 +56,12 @@ def values_of(names: tuple[str, ...], store_url: str) -> dict[str, str]:
 
 @contextmanager
 def carried(values: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """The `file_mounts` that bring secrets to a node; their file is there within the block.
-
-    A process that is killed leaves its file; the next process removes it. A living one's is locked.
-    """
+    """The `file_mounts` that bring secrets to a node, within the block; what a killed process left is removed."""
     folder = state_dir() / "secrets"
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     path = folder / uuid.uuid4().hex
-    with _alone_in(folder):
+    with folder.with_suffix(".lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # nobody else makes or removes a file here meanwhile: ours is not locked yet
         _remove_left(folder)
         file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -77,17 +72,6 @@ def carried(values: Mapping[str, str]) -> Iterator[dict[str, str]]:
             yield {ON_THE_NODE: str(path)} if values else {}
         finally:
             path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Nobody else makes or removes a file here meanwhile: a new one is not locked yet."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
 
 
 def _remove_left(folder: Path) -> None:
@@ -111,13 +95,9 @@ def _keys_of_files() -> dict[str, str]:
     return {name: value for name, value in zip(secrets.STORE_KEYS, keys, strict=False) if value}
 
 
-TIMED_CLOUDS = ("aws",)
-"""Clouds whose machines get the timer."""
-
+TIMED_CLOUDS = ("aws",)  # clouds whose machines get the timer
 KEYS = ("aws", "post_provision_runcmd")
-
-LOG = "/run/specsweep-time-to-live.log"
-"""On the machine: what the timer said."""
+LOG = "/run/specsweep-time-to-live.log"  # on the machine: what the timer said
 
 
 def timer_command(longest_s: float) -> str:

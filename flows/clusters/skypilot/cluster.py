@@ -31,28 +31,17 @@ if TYPE_CHECKING:
     from flows.clusters.clouds.aws import ClusterInstances
 
 Answer = TypeVar("Answer")
-
 LOG = logging.getLogger(__name__)
-
-FRESH_S = 20.0
-"""A heartbeat younger than this (four beats) is believed; SkyPilot is not asked."""
-
-ASK_EVERY_S = 10.0
-"""Pause between two questions to SkyPilot about a silent node; each takes 1 to 3 s."""
+FRESH_S = 20.0  # a heartbeat younger than this (four beats) is believed; SkyPilot is not asked
+ASK_EVERY_S = 10.0  # pause between two questions to SkyPilot about a silent node; each takes 1 to 3 s
 
 CODE_LINE = re.compile(r"specsweep: node runner ended with code (\d+)")
 """What the tasks of sky/ print last: SkyPilot itself keeps only that a job failed, not its exit code."""
 
 CODE_TAIL_LINES = 40
-
-DOWN_TRIES = 3
-"""How often a machine is taken down before its error stands: a lock, or gcloud's own database, may be another's now."""
-
-DOWN_PAUSE_S = 5.0
-"""Pause before the next try; short, as a flow has half a minute after Ctrl-C."""
-
-PATIENCE_S = 60.0
-"""How long an answer is waited for; SkyPilot's own takes 1 to 20 s."""
+DOWN_TRIES = 3  # how often a machine is taken down before its error stands: a lock may be another's now
+DOWN_PAUSE_S = 5.0  # pause before the next try; short, as a flow has half a minute after Ctrl-C
+PATIENCE_S = 60.0  # how long an answer is waited for; SkyPilot's own takes 1 to 20 s
 
 
 class _NoAnswer(Exception):
@@ -221,10 +210,7 @@ class SkyCluster:
         return bool(self._questions.ask(partial(sky_api.rented, [self.name], refresh=True)))
 
     def down(self) -> None:
-        """Terminate it; a cluster that is gone already is fine (see `Cluster.down`).
-
-        SkyPilot takes 10 to 20 s to terminate the machine, and that time costs money. So EC2 is asked to do it at once.
-        """
+        """Terminate it, at EC2 first: SkyPilot takes 10 to 20 s, which are paid for (see `Cluster.down`)."""
         for tried in range(1, DOWN_TRIES + 1):
             if self._machines is not None:
                 self._machines.terminate()

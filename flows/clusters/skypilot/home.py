@@ -11,18 +11,13 @@ from typing import Any
 
 import yaml
 
-HOME_VARIABLE = "SPECSWEEP_SKY_HOME"
-"""Folder that SkyPilot takes for the user's home: .sky, .aws, .ssh, .slurm and .config lie in it."""
-
-LONGEST_TMPDIR = 75
-"""Characters: a unix socket's path may have 107, and `/pymp-12345678/listener-12345678` is below the folder."""
-
+HOME_VARIABLE = "SPECSWEEP_SKY_HOME"  # names the folder with .sky, .aws, .ssh, .slurm and .config
+LONGEST_TMPDIR = 75  # characters: a socket's path may have 107, with `/pymp-12345678/listener-12345678` below it
 
 GLOBAL_VARIABLE, PROJECT_VARIABLE = "SKYPILOT_GLOBAL_CONFIG", "SKYPILOT_PROJECT_CONFIG"
 """SkyPilot's variables for its two configurations. The second lies on top, and goes along with each request."""
 
-OURS = "specsweep.yaml"
-"""Name of our project configuration, beside the user's own in `.sky`."""
+OURS = "specsweep.yaml"  # name of our project configuration, beside the user's own in `.sky`
 
 WITH_A_ROLE = ("aws", "gcp", "azure", "kubernetes", "ssh")
 """Clouds whose machines have a role of their own, with which they end themselves. So no file of the user's has to be
@@ -56,27 +51,22 @@ def server_environment() -> dict[str, str]:
 
 
 def enter() -> None:
-    """Set `environment()` in this process, and a configuration with which no node gets the user's credential files."""
+    """Set `environment()` here, and, unless the user's two say otherwise, that no node gets the user's own keys."""
     os.environ.update(environment())
     path = Path.home() / ".sky" / OURS
     if os.environ.get(PROJECT_VARIABLE) != str(path):
         theirs = _read(os.environ.get(PROJECT_VARIABLE) or ".sky.yaml")
-        merged = without_uploads(_read(os.environ.get(GLOBAL_VARIABLE) or "~/.sky/config.yaml"), theirs)
+        global_one = _read(os.environ.get(GLOBAL_VARIABLE) or "~/.sky/config.yaml")
+        merged = dict(theirs)
+        for cloud in WITH_A_ROLE:
+            if not any("remote_identity" in (config.get(cloud) or {}) for config in (global_one, theirs)):
+                merged[cloud] = {**(merged.get(cloud) or {}), "remote_identity": "NO_UPLOAD"}
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}")
         temporary.touch(mode=0o600)
         temporary.write_text(yaml.safe_dump(merged), encoding="utf-8")
         temporary.rename(path)
         os.environ[PROJECT_VARIABLE] = str(path)
-
-
-def without_uploads(user: dict[str, Any], project: dict[str, Any]) -> dict[str, Any]:
-    """A project configuration with `remote_identity: NO_UPLOAD`, except where the user's two say something else."""
-    merged = dict(project)
-    for cloud in WITH_A_ROLE:
-        if not any("remote_identity" in (config.get(cloud) or {}) for config in (user, project)):
-            merged[cloud] = {**(merged.get(cloud) or {}), "remote_identity": "NO_UPLOAD"}
-    return merged
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -26,15 +26,9 @@ if TYPE_CHECKING:
     from flows.clusters.clouds.aws import ClusterInstances
 
 LOG = logging.getLogger(__name__)
-
-LOOK_EVERY_S = 5.0
-"""Pause between two questions to the cloud: one call of its API."""
-
-ALIVE = ("pending", "running")
-"""EC2's states of a machine that is there, or will be."""
-
-LOOKS_GONE = 2
-"""How often in a row the machine must be missing: a cloud's list may lag behind its own changes."""
+LOOK_EVERY_S = 5.0  # pause between two questions to the cloud: one call of its API
+ALIVE = ("pending", "running")  # EC2's states of a machine that is there, or will be
+LOOKS_GONE = 2  # how often in a row the machine must be missing: a cloud's list may lag behind its own changes
 
 
 class LaunchBounds(NamedTuple):
@@ -50,10 +44,9 @@ class LaunchBounds(NamedTuple):
 
 
 class LaunchWatch:
-    """Watches one launch.
+    """Watches one launch. Afterwards `cut` is the error that it was cut short with, if it was.
 
-    Afterwards `cut` is the error that it was cut short with, if it was. `rented_at_s` says since when the machine costs
-    money: seconds since 1970; None if the cloud did not say.
+    `rented_at_s`: since when the machine costs money, seconds since 1970; None if the cloud did not say.
     """
 
     def __init__(

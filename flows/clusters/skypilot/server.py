@@ -27,39 +27,27 @@ from configs.secrets import TOKEN
 from flows.clusters.skypilot import home as sky_home
 from tasks.host import process_group
 
-SERVER_START_S = 180.0
-"""How long an API server may take to answer; 5 to 42 s were seen."""
-
-ANSWER_S = 60.0
-"""How long a server that has started may leave health checks unanswered: it is making its executors."""
+SERVER_START_S = 180.0  # how long an API server may take to answer; 5 to 42 s were seen
+ANSWER_S = 60.0  # how long a server that has started may leave health checks unanswered: it is making its executors
 
 PORT_FREE_S = 75.0
 """How long to repeat a start that finds its port taken though nobody listens. SkyPilot's ports are among those that
 Linux gives to outgoing connections, and keeps for 60 s."""
 
-PORT_VARIABLE = "SKYPILOT_API_SERVER_LOCAL_PORT"
-"""SkyPilot's variable for another port."""
+PORT_VARIABLE = "SKYPILOT_API_SERVER_LOCAL_PORT"  # SkyPilot's variable for another port
 
 PORT_TAKEN = ("is not available", "is already in use by another process", "Address already in use")
 """Part of the last words of a server that found the port of its API, or of its queue (at two moments), taken."""
 
-SERVER_TRIES = 6
-"""How often one call may find the server gone or broken before it gives up."""
-
-SERVER_PAUSE_S = 3.0
-"""Pause before the next try; a server that has just been restarted answers 500 for some seconds."""
-
+SERVER_TRIES = 6  # how often one call may find the server gone or broken before it gives up
+SERVER_PAUSE_S = 3.0  # pause before the next try; a server that has just been restarted answers 500 for some seconds
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 NOT_FOR_SKYPILOT = (TOKEN, "HUGGING_FACE_HUB_TOKEN", "GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY")
 """Variables that its server must not have: it shows a token to the hub at each launch, and copies it to each node."""
 
-SERVER = "sky.server.server"
-"""Module that an API server runs; its own children have other command lines."""
-
-GRACE_S = 10.0
-"""How long killed processes may take to be gone."""
-
+SERVER = "sky.server.server"  # module that an API server runs; its own children have other command lines
+GRACE_S = 10.0  # how long killed processes may take to be gone
 _starting = threading.Lock()
 
 
@@ -197,16 +185,10 @@ def _last_words() -> str:
 def call(
     request: Callable[[Any], Any], log: Path | None = None, started: Callable[[Any], None] = lambda _: None
 ) -> Any:
-    """The result of one SDK request; it raises what the request raises.
+    """The result of one SDK request, or what it raises; SkyUnavailable: its server was gone `SERVER_TRIES` times.
 
-    When the answer to a request that the server took is cut off, the answer is asked for again. The request is sent
-    again only if the server has forgotten it.
-
-    `request` is given the `sky` module and returns a request id, which `started` gets. `log` gets what SkyPilot
-    prints meanwhile.
-
-    Raises:
-        SkyUnavailable: the API server was gone `SERVER_TRIES` times.
+    `request` is given the `sky` module and returns a request id, which `started` gets; `log` gets what is printed. An
+    answer that is cut off is asked for again. The request is sent again only if the server has forgotten it.
     """
     sky, request_id = sdk(), None
     for tried in range(1, SERVER_TRIES + 1):
@@ -267,10 +249,7 @@ def _is_forgotten(sky: Any, error: Exception) -> bool:
 
 
 def end_leftovers(home: Path) -> list[int]:
-    """Kill what writes into the logs of `home`'s API server, unless that server lives; returns the pids.
-
-    The caller keeps others from starting a server meanwhile: one that is being started does not count as one yet.
-    """
+    """Kill what writes into the logs of `home`'s API server, unless that lives. Nobody may start one meanwhile."""
     folders = (home / ".sky" / "api_server", home / "sky_logs" / "api_server")
     lineage = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     writers = []

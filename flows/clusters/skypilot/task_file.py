@@ -26,7 +26,6 @@ from tasks.notice import TIME_TO_LIVE_VARIABLE
 from warehouse.ledger.placement import Offer
 
 FOLDER = ROOT / "sky"
-
 RUN_LABEL, CELL_LABEL = f"{LABEL}-run", f"{LABEL}-cell"
 OWNER_LABEL, EXPIRY_LABEL = f"{LABEL}-owner", f"{LABEL}-expires"
 """In addition to `LABEL`, whose value is the store's hash. The expiry is in seconds since 1970: clouds refuse
@@ -35,19 +34,11 @@ colons."""
 FORWARDED = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_REGION", "HF_ENDPOINT")
 """Variables that a node needs to reach the same store and hub as this process; passed if they are set here."""
 
-DOCKER = "docker:"
-"""SkyPilot's prefix of an `image_id` that is a container image."""
-
-IMAGE_VARIABLE = "SPECSWEEP_IMAGE_DIGEST"
-"""Tells the node which image it runs in, where it runs in one."""
+DOCKER = "docker:"  # SkyPilot's prefix of an `image_id` that is a container image
+IMAGE_VARIABLE = "SPECSWEEP_IMAGE_DIGEST"  # tells the node which image it runs in, where it runs in one
 
 BUILD_VARIABLE, NAMED_COMMIT = "SPECSWEEP_VLLM", re.compile(r"@[0-9a-f]{40}(#.*)?$")
 """The requirement that a node builds its engine from, and how one ends that names a commit."""
-
-LABEL_LENGTH = 63
-
-STATIC = ("env", "shared-credentials-file", "config-file")
-"""What botocore calls the ways in which keys are found that SkyPilot would write down."""
 
 
 class TaskFileError(LaunchFailed):
@@ -93,16 +84,11 @@ class TaskFile(NamedTuple):
 
 
 class Rental(NamedTuple):
-    """What one cell's task needs in addition to the file.
+    """What one cell's task needs in addition to the file. `offer` None leaves the choice to SkyPilot.
 
-    Attributes:
-        job: the cell, its run and its store.
-        offer: what is rented; None leaves the choice to SkyPilot.
-        image: the engine's container image, pinned as `name@sha256:...`; used if the task runs in a container.
-        expires_s: seconds since 1970 after which anybody may remove the cluster.
-        git_sha: commit of this checkout; the node gets no .git.
-        git_dirty: whether the checkout has uncommitted changes.
-        unattended_h: hours after which a machine that has a timer ends itself, if its flow is not heard of.
+    `image`: the engine's, pinned as `name@sha256:...`; used if the task runs in a container. `expires_s`: seconds since
+    1970 after which anybody may remove the cluster. `git_sha`, `git_dirty`: of this checkout; the node gets no .git.
+    `unattended_h`: hours after which a machine that has a timer ends itself, if its flow is not heard of.
     """
 
     job: CellJob
@@ -139,11 +125,7 @@ def sky_task(file: TaskFile) -> Any:
 
 
 def task_for(file: TaskFile, rental: Rental, mounts: Mapping[str, str]) -> Any:
-    """The `sky.Task` of one cell, on one offer, with files of ours mounted (their place on the node: here).
-
-    Raises:
-        TaskFileError: SkyPilot refuses it, or a node could not reach the store.
-    """
+    """The `sky.Task` of one cell, on one offer; TaskFileError: SkyPilot refuses it, or no node can reach the store."""
     shares_files = rental.offer is not None and rental.offer.cloud in ("slurm", "ssh")
     if "://" not in rental.job.store_url and not shares_files:
         raise TaskFileError(
@@ -222,8 +204,8 @@ def _pinned(task: Any, rental: Rental) -> Any:
 
 
 def _label_value(text: str) -> str:
-    """The text as every cloud accepts it: GCP allows lower-case letters, digits, `_` and `-`."""
-    return re.sub(r"[^a-z0-9_-]+", "-", text.lower())[:LABEL_LENGTH].strip("-")
+    """The text as every cloud accepts it: GCP allows 63 lower-case letters, digits, `_` and `-`."""
+    return re.sub(r"[^a-z0-9_-]+", "-", text.lower())[:63].strip("-")
 
 
 def _envs(rental: Rental) -> dict[str, str]:
@@ -288,7 +270,8 @@ def require_no_keys_in_mounts(file: TaskFile) -> None:
     if not cached or not any(cloud.startswith(("aws", "*")) for cloud in clouds):
         return
     credentials = boto3.Session().get_credentials()
-    if credentials is not None and credentials.method in STATIC:
+    # botocore's words for the ways in which keys are found that SkyPilot would write down
+    if credentials is not None and credentials.method in ("env", "shared-credentials-file", "config-file"):
         why = "SkyPilot would write your AWS keys, which don't expire, into command lines"
         remedy = f"{why}: rent with `aws sso login` or a role, or leave the mount out, as h100-spot does"
         raise file.wrong(f"file_mounts.{cached[0]}.mode", modes[cached[0]], remedy)
