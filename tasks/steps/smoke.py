@@ -17,8 +17,7 @@ from tasks.guards.text import improbable_text
 from tasks.prompts import Prompt
 from tasks.sanity_questions import GENERAL, SanityQuestion
 from tasks.steps.eval_tiny import last_letter
-from warehouse.ledger.steps.evaluation import EXCHANGES
-from warehouse.ledger.steps.smoke import SANITY
+from warehouse.ledger.steps import EXCHANGES, SANITY
 from warehouse.ledger.verdicts import Finding, Judgement, judge
 
 FAMILY_SEED = 10

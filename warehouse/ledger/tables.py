@@ -67,12 +67,8 @@ LOAD_SHAPE = (
 )  # fmt: skip
 """What a speed was measured under."""
 
-COUNTED_PROMPT = Column(
-    "counted_prompt_tokens",
-    "i64",
-    "its prompt as the engine counts it before any clock starts; null: the engine has no /tokenize",
-    "tokens",
-)
+COUNTED_PROMPT = Column("counted_prompt_tokens", "i64", "its prompt as the engine counts it before any clock starts; "
+                        "null: the engine has no /tokenize", "tokens")  # fmt: skip
 """In addition to the prompt tokens that usage reports, where a step's prompts have lengths that aren't chosen here."""
 
 CARD_COLUMNS = (
@@ -104,18 +100,14 @@ MEMORY_COLUMNS = (
 )  # fmt: skip
 """What an engine takes; null: it isn't reported, or it is less than the log's hundredth of a GiB."""
 
-VERDICTS = Table(
-    "verdicts",
-    "what the guards of the node said about one condition of a step",
-    (
-        *ROW_IDENTITY,
-        Column("condition", "str", "the load shape; null: the whole step"),
-        Column("mode", "str", "fixed, stream, natural or open; of a depth: prefill or decode; null: the whole step"),
-        Column("verdict", "str", "ok, suspect or rejected", required=True),
-        Column("reasons", "list[str]", "reason codes; empty when ok", required=True),
-        Column("details", "list[str]", "one sentence per reason, with the figures"),
-    ),
-)
+VERDICTS = Table("verdicts", "what the guards of the node said about one condition of a step", (
+    *ROW_IDENTITY,
+    Column("condition", "str", "the load shape; null: the whole step"),
+    Column("mode", "str", "fixed, stream, natural or open; of a depth: prefill or decode; null: the whole step"),
+    Column("verdict", "str", "ok, suspect or rejected", required=True),
+    Column("reasons", "list[str]", "reason codes; empty when ok", required=True),
+    Column("details", "list[str]", "one sentence per reason, with the figures"),
+))  # fmt: skip
 
 PROVENANCE_COLUMNS = (
     Column("git_sha", "str", "commit of specsweep that measured"),
@@ -150,12 +142,11 @@ PROVENANCE_COLUMNS = (
 )  # fmt: skip
 """On every consolidated row, and stored once per step and attempt."""
 
-PROVENANCE = Table(
-    "provenance",
-    "where and with what one attempt measured a step: written as it begins, and once more at its end where the step "
-    "had more to say; an attempt's last row counts",
-    (*ROW_IDENTITY, *PROVENANCE_COLUMNS),
-)
+PROVENANCE = Table("provenance", "where and with what one attempt measured a step: written as it begins, and once more "
+                   "at its end where the step had more to say; an attempt's last row counts", (
+    *ROW_IDENTITY,
+    *PROVENANCE_COLUMNS,
+))  # fmt: skip
 
 ENGINE_COLUMNS = (
     Column("engine_generation_tokens", "i64", "delta of vllm:generation_tokens_total", "tokens"),
@@ -167,26 +158,21 @@ ENGINE_COLUMNS = (
     Column("engine_committed_tokens", "i64", "block diffusion: committed, whole canvases", "tokens"),
     Column("engine_prefix_hits", "i64", "delta of vllm:prefix_cache_hits_total; by usage where that is more", "tokens"),
     Column("engine_preemptions", "i64", "delta of vllm:num_preemptions_total"),
-)
+)  # fmt: skip
 """What the engine counted over a piece of work."""
 
-ENGINE_COUNTED = Table(
-    "engine_counted",
-    "what the engine counted while an attempt measured a step without windows of its own; only of what drafts or "
-    "denoises, and not of an attempt that was cut short",
-    (*ROW_IDENTITY, *ENGINE_COLUMNS),
-)
+ENGINE_COUNTED = Table("engine_counted", "what the engine counted while an attempt measured a step without windows of "
+                       "its own; only of what drafts or denoises, and not of an attempt that was cut short", (
+    *ROW_IDENTITY,
+    *ENGINE_COLUMNS,
+))  # fmt: skip
 
 COMMON_TABLES = (VERDICTS, PROVENANCE, ENGINE_COUNTED)
 """Raw tables that any step writes."""
 
-FIRST_CHUNK = Column(
-    "first_chunk_tokens",
-    "f64",
-    "tokens in a stream's first chunk, median; above 1 its time to first token holds decoding steps, which differ from "
-    "technique to technique; null: not streamed",
-    "tokens",
-)
+FIRST_CHUNK = Column("first_chunk_tokens", "f64", "tokens in a stream's first chunk, median; above 1 its time to first "
+                     "token holds decoding steps, which differ from technique to technique; null: not "
+                     "streamed", "tokens")  # fmt: skip
 """It accompanies every time to first token."""
 
 

@@ -19,7 +19,7 @@ from warehouse.dataset.consolidate.rows import Judged, Made, Result, Row, base_r
 from warehouse.dataset.consolidate.speed.rows import counted_acceptance
 from warehouse.dataset.statistics.proportions import Z_TWO_SIDED, pass_at_k, proportion_stderr, wilson_interval
 from warehouse.dataset.tables import ANY_OF
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EVAL_TABLES
+from warehouse.ledger.steps import EVAL_SAMPLES, EVAL_SCORES, EVAL_TABLES
 from warehouse.ledger.verdicts import Reason
 
 TABLES = EVAL_TABLES

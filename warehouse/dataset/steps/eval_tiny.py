@@ -17,7 +17,7 @@ from warehouse.dataset.consolidate.rows import Made, Result, Row, base_row, step
 from warehouse.dataset.consolidate.speed.rows import counted_acceptance
 from warehouse.dataset.statistics.accuracy import MARGIN
 from warehouse.dataset.statistics.proportions import proportion_stderr, wilson_interval
-from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
+from warehouse.ledger.steps import EVAL_ITEMS
 from warehouse.ledger.verdicts import Reason
 
 TABLES = (EVAL_ITEMS,)
