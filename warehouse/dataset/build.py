@@ -32,8 +32,7 @@ from warehouse.ledger.verdicts import Reason
 class StepFile(Protocol):
     """What every `warehouse/dataset/steps/<step>.py` provides."""
 
-    TABLES: tuple[Table, ...]
-    """Raw tables that only this step writes."""
+    TABLES: tuple[Table, ...]  # raw tables that only this step writes
 
     def rows(self, group: Group, raw: Raw) -> Made:
         """Rows of the dataset, for all cells of one comparison group at once."""
@@ -59,8 +58,7 @@ BATCH_ROWS = 200_000
 
 Rows of tables that are only kept (`Table.is_consolidated`) don't count, for nothing fetches them."""
 
-BATCH_PARTS = 1_000
-"""Parts read at a time."""
+BATCH_PARTS = 1_000  # parts read at a time
 
 _CELL = ("model", "precision", "technique", "k")
 _CURVE = ("model", "precision", "technique", "draft", "step", "concurrency", "condition", "mode", "run_id", "k")

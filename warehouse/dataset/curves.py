@@ -36,11 +36,8 @@ from warehouse.dataset.statistics.speculation import SAME, Ratio, Smallest, apar
 from warehouse.dataset.statistics.visits import Components, Estimate, ratio_interval
 from warehouse.ledger.verdicts import Reason
 
-Shape = tuple[str, Any, Any]
-"""Step, condition and mode."""
-
-AR_K = 0
-"""What plain decoding is on a curve: a draft of no token."""
+Shape = tuple[str, Any, Any]  # step, condition and mode
+AR_K = 0  # what plain decoding is on a curve: a draft of no token
 
 
 class Curve(NamedTuple):
@@ -118,8 +115,7 @@ class Point(NamedTuple):
     row: Row
     starts: Visits | None
     baseline: Visits | None
-    found: Components
-    """What varies from start to start in its run."""
+    found: Components  # what varies from start to start in its run
 
     @property
     def is_ok(self) -> bool:
@@ -134,8 +130,7 @@ class Points(NamedTuple):
     shape: Shape
     by_k: Mapping[int, Point]
     """Of every K that has a row, whatever its verdict; 0 is the run's AR cell, where it has one."""
-    withheld: Reason | None
-    """Why a run of theirs claims no speed under this condition; None: all may."""
+    withheld: Reason | None  # why a run of theirs claims no speed under this condition; None: all may
 
     @property
     def concurrency(self) -> int | None:
@@ -210,20 +205,16 @@ def _starts(row: Row, planned: PlannedCell, role: Role, known: Known) -> Visits 
     return known.arms.get((arm, (row["condition"], row["mode"])))
 
 
-OUT = "out after its first visit"
-"""Why a K is no candidate that was dropped on the way back."""
+OUT = "out after its first visit"  # why a K is no candidate that was dropped on the way back
 
 
 class Choice(NamedTuple):
     """What was found of one curve under one condition."""
 
-    k: int | None
-    """Recommended; 0: draft nothing; None: `refusal` says why there is no recommendation."""
+    k: int | None  # recommended; 0: draft nothing; None: `refusal` says why there is no recommendation
     fastest: int | None
-    ratios: Mapping[int, Ratio]
-    """Of each K over the fastest."""
-    excluded: tuple[str, ...]
-    """K that were measured and can't be recommended, with the reason."""
+    ratios: Mapping[int, Ratio]  # of each K over the fastest
+    excluded: tuple[str, ...]  # K that were measured and can't be recommended, with the reason
     refusal: str
     wording: str
 

@@ -61,8 +61,7 @@ class Step(NamedTuple):
         return step_ms(self.measured) / step_ms(self.baseline)
 
 
-Prefills = Mapping[str, float]
-"""Time to first token in ms, by cell key."""
+Prefills = Mapping[str, float]  # time to first token in ms, by cell key
 
 
 def steps_of(points: Points, rows: Sequence[Row], load: Sequence[Row]) -> dict[int, Step]:

@@ -30,7 +30,6 @@ GROWN_DEVIATIONS = 3.0
 Poisson, so its variance is its mean L (M/G/inf: Cox and Miller, "The Theory of Stochastic Processes", 1965). The
 difference between two moments has a variance of 2 L."""
 
-
 ENDS_SHARE = 0.05
 """Share of the ends on either side that is no part of the rate: one long answer at the end would set it. In
 between, as many end as arrive in as long a time if the engine keeps up; if it doesn't, the rate is its capacity."""
@@ -42,21 +41,16 @@ SWIFTER = 0.25
 class Followed(NamedTuple):
     """One schedule on one machine; requests in flight are counted from `FILLED_SHARE` of it to its last request."""
 
-    offered_s: float
-    """Requests per second that were asked for."""
+    offered_s: float  # requests per second that were asked for
     arrived_s: float | None
     """Requests per second that were due, between the first and the last `ENDS_SHARE` of them. By chance this rate
     differs from the one asked for, and `answered_s` is to be compared with this one. None: all were due at once."""
     answered_s: float | None
     """Requests per second that ended, between the first and the last `ENDS_SHARE` of all ends; None: it was filling."""
-    in_flight: float
-    """Mean number of requests in flight."""
-    before: int
-    """In flight at its beginning."""
-    after: int
-    """In flight at its end."""
-    arrived: int
-    """Requests that were due in it."""
+    in_flight: float  # mean number of requests in flight
+    before: int  # in flight at its beginning
+    after: int  # in flight at its end
+    arrived: int  # requests that were due in it
 
     @property
     def is_overloaded(self) -> bool | None:
@@ -118,14 +112,9 @@ def _longest_s(rows: Sequence[Row], begin: float) -> float:
 NAMED = ("run_id", "cell_key", "model", "precision", "technique", "k", "engine", "gpu", "machine", "step", "condition")
 """What a row of `load` has from its row of `results_consolidated`."""
 
-ITL = "itl"
-"""The latency that is of tokens; all others are of requests."""
-
-FROM_DUE = ("ttft", "e2e")
-"""Latencies that begin with the request: on a schedule, when it was due."""
-
-LATE_QUANTILE = 0.95
-"""Of how late requests were sent."""
+ITL = "itl"  # the latency that is of tokens; all others are of requests
+FROM_DUE = ("ttft", "e2e")  # latencies that begin with the request: on a schedule, when it was due
+LATE_QUANTILE = 0.95  # of how late requests were sent
 
 
 def load_row(

@@ -31,11 +31,8 @@ from warehouse.ledger.store import Store, StoreError
 from warehouse.ledger.store.protocol import numbers
 from warehouse.ledger.tables import SCHEMA_VERSION, Row, Table, encode, sha256_hex
 
-CSV_TABLES = (RESULTS_CONSOLIDATED.name,)
-"""Tables that are also written as CSV."""
-
-DICTIONARY_KEY = "DATA_DICTIONARY.md"
-"""Where the data dictionary is kept in a store."""
+CSV_TABLES = (RESULTS_CONSOLIDATED.name,)  # tables that are also written as CSV
+DICTIONARY_KEY = "DATA_DICTIONARY.md"  # where the data dictionary is kept in a store
 
 HASHED_DIGITS = 9
 """Significant digits of a float that count as content: sums differ in the last bits from machine to machine."""
@@ -115,14 +112,9 @@ def _described(table: Table) -> list[str]:
     return lines
 
 
-MANIFESTS = "snapshots/manifests"
-"""Outside the data folders, so that those hold nothing but tables."""
-
-PUBLISH_TRIES = 8
-"""Builds before giving up to publishers that are always faster; even two at a time are rare."""
-
-VERSION_HEX_DIGITS = 16
-"""Length of a version: 64 bits of sha256."""
+MANIFESTS = "snapshots/manifests"  # outside the data folders, so that those hold nothing but tables
+PUBLISH_TRIES = 8  # builds before giving up to publishers that are always faster; even two at a time are rare
+VERSION_HEX_DIGITS = 16  # length of a version: 64 bits of sha256
 
 
 class SnapshotFile(Record):

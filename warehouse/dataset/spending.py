@@ -29,11 +29,8 @@ RUN_REFRESH_S = 30.0
 STORE_REFRESH_S = 600.0
 """How old the listing of the whole store may be, which finds other runs' placements but lists every part too."""
 
-READERS = 16
-"""Cells read at the same time."""
-
-_Cell = tuple[str, str]
-"""A run's id, and a cell's key."""
+READERS = 16  # cells read at the same time
+_Cell = tuple[str, str]  # a run's id, and a cell's key
 
 ANY_TIME = (float("-inf"), float("inf"))
 

@@ -31,8 +31,7 @@ DIAGNOSTIC_EXTRACTORS = ("first-letter", "strict", "flexible", "first", "framewo
 ANY_OF = "any-of-k"
 """Extractor of pass@k: an item counts as right if one of k answers is. It stands beside the score and is none."""
 
-SMOKE = "smoke"
-"""Metric of the smoke step, whose handful of questions is no evaluation."""
+SMOKE = "smoke"  # metric of the smoke step, whose handful of questions is no evaluation
 
 
 def counts(row: Mapping[str, Any]) -> bool:
@@ -333,8 +332,7 @@ PAIRS = Table("pairs", "one comparison of a cell with AR of the same run, precis
            "placebo that read as a difference; else inconclusive"),
 ))  # fmt: skip
 
-PERCENTILES = (50, 90, 95, 99)
-"""Of latencies under load."""
+PERCENTILES = (50, 90, 95, 99)  # of latencies under load
 
 LATENCIES = {
     "ttft": "request sent to first token",
@@ -407,8 +405,7 @@ _CURVE = (
 )  # fmt: skip
 """What names a curve over K: cells that differ in K alone, under one condition; of several runs the latest one."""
 
-CURVE = tuple(column.name for column in _CURVE)
-"""Its columns."""
+CURVE = tuple(column.name for column in _CURVE)  # its columns
 
 _OF_BEST = (
     Column("of_best", "f64", "its rate over that of the fastest K, by starts of one machine or by gains over AR's"),

@@ -26,8 +26,7 @@ from warehouse.ledger.placement import PlacementStory
 from warehouse.ledger.store import StoreError
 from warehouse.ledger.store.protocol import numbers
 
-FLOW_DEADLINE_S = 120.0
-"""Silence after which a flow no longer counts as managing its clusters; it beats every 30 s."""
+FLOW_DEADLINE_S = 120.0  # silence after which a flow no longer counts as managing its clusters; it beats every 30 s
 
 
 class FlowClaim(Record):

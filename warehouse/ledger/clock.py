@@ -15,8 +15,7 @@ def _since_boot_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-BOOTED_AT_S = time.time() - _since_boot_s()
-"""When that was, by the wall clock as it is when a process begins."""
+BOOTED_AT_S = time.time() - _since_boot_s()  # when that was, by the wall clock as it is when a process begins
 
 
 def iso_of(epoch_s: float) -> str:
@@ -41,8 +40,7 @@ class Clock:
         return iso_of(self.now_s())
 
 
-SYSTEM = Clock()
-"""Stamps records where no other clock is given."""
+SYSTEM = Clock()  # stamps records where no other clock is given
 
 
 def moment_s(iso: str) -> float:

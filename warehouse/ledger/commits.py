@@ -36,8 +36,7 @@ RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")
 
 CommitResult = Literal["committed", "superseded"]
 
-SPENT_S = "spent_s"
-"""What a part's footer calls the seconds that went into it; a `Part` has the same."""
+SPENT_S = "spent_s"  # what a part's footer calls the seconds that went into it; a `Part` has the same
 
 _M = TypeVar("_M", bound=BaseModel)
 

@@ -132,8 +132,7 @@ def shape_of(run: Mapping[str, Any]) -> DepthShape:
 
 Row = dict[str, Any]
 
-OF_WINDOWS = ("chars", *OF_DECODING)
-"""What only a whole window has, never a repeat of one category."""
+OF_WINDOWS = ("chars", *OF_DECODING)  # what only a whole window has, never a repeat of one category
 
 
 def timed(requests: Sequence[Row]) -> list[Row]:
@@ -244,8 +243,7 @@ def _window(condition: str, repeat: int, attempt: int, rows: Sequence[Row]) -> R
 WIDTH = 0.02
 """By how much a bucket is wider than its neighbour. It must never change, since stored rows are read by it."""
 
-LEAST_MS = 0.001
-"""Replaces any shorter time: chunks that were read at once have no gap between them."""
+LEAST_MS = 0.001  # replaces any shorter time: chunks that were read at once have no gap between them
 
 
 def counted_gaps(gaps: Iterable[tuple[float, int]]) -> list[int]:
@@ -274,11 +272,8 @@ def _bucket_of(ms: float) -> int:
     return floor(log(max(ms, LEAST_MS)) / log1p(WIDTH))
 
 
-_TERMS = 400
-"""Most terms of the continued fraction; it converges in O(sqrt(max(a, b))), 12 000 items need about 100."""
-
-_TINY = 1e-300
-"""Replaces a zero denominator in Lentz's method."""
+_TERMS = 400  # most terms of the continued fraction; it converges in O(sqrt(max(a, b))), 12 000 items need about 100
+_TINY = 1e-300  # replaces a zero denominator in Lentz's method
 
 
 def incomplete_beta(a: float, b: float, x: float) -> float:

@@ -55,11 +55,8 @@ class Bodies:
                 del self._kept[key]
 
 
-UNSHOWN = "/parts"
-"""Part of the keys that are left out: there are hundreds per cell, and no look asks for them."""
-
-Shown = Callable[[str], Mapping[str, Seen]]
-"""Given the folder of a cell, what was seen below it."""
+UNSHOWN = "/parts"  # part of the keys that are left out: there are hundreds per cell, and no look asks for them
+Shown = Callable[[str], Mapping[str, Seen]]  # given the folder of a cell, what was seen below it
 
 
 def cell_root_of(key: str) -> str:
@@ -107,8 +104,7 @@ class View:
         return key.startswith(self._cells) and UNSHOWN not in key
 
 
-PAGE_KEYS = 1000
-"""Keys that one request lists, at S3 and Google."""
+PAGE_KEYS = 1000  # keys that one request lists, at S3 and Google
 
 
 class CellLook(NamedTuple):

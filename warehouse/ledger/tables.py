@@ -44,8 +44,7 @@ class Table(NamedTuple):
         return [column.name for column in self.columns]
 
 
-SCHEMA_VERSION = 14
-"""Written into every Parquet footer and manifest; raised when a column is added."""
+SCHEMA_VERSION = 14  # written into every Parquet footer and manifest; raised when a column is added
 
 ROW_IDENTITY = (
     Column("run_id", "str", "the run that measured this row", required=True),
@@ -167,14 +166,12 @@ ENGINE_COUNTED = Table("engine_counted", "what the engine counted while an attem
     *ENGINE_COLUMNS,
 ))  # fmt: skip
 
-COMMON_TABLES = (VERDICTS, PROVENANCE, ENGINE_COUNTED)
-"""Raw tables that any step writes."""
+COMMON_TABLES = (VERDICTS, PROVENANCE, ENGINE_COUNTED)  # raw tables that any step writes
 
 FIRST_CHUNK = Column("first_chunk_tokens", "f64", "tokens in a stream's first chunk, median; above 1 its time to first "
                      "token holds decoding steps, which differ from technique to technique; null: not "
                      "streamed", "tokens")  # fmt: skip
 """It accompanies every time to first token."""
-
 
 Row = Mapping[str, Any]
 

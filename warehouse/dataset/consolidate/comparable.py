@@ -36,8 +36,7 @@ both serve the same model, so must `model_revision`."""
 SAMPLING = ("max_tokens", "temperature", "top_p", "samples", "dataset", "revision", "seed")
 """Fields of an evaluation that make two arms' answers incomparable, or at least worth naming, where they differ."""
 
-SHOWN_CHARS = 80
-"""Longest value in a sentence; the whole command line is in the row."""
+SHOWN_CHARS = 80  # longest value in a sentence; the whole command line is in the row
 
 
 def judged_as_served(step: CommittedStep, raw: Raw) -> Judged:
@@ -174,8 +173,7 @@ class Output(NamedTuple):
     gaps: Sequence[float] | None = None
 
 
-Outputs = Mapping[str, Output]
-"""Outputs by prompt."""
+Outputs = Mapping[str, Output]  # outputs by prompt
 
 
 class Agreement(NamedTuple):
@@ -241,8 +239,7 @@ def gap_at(index: int, *outputs: Output) -> float | None:
     return max(seen) if seen and len(seen) == len(wanted) else None
 
 
-Cell = tuple[str, str]
-"""Run and key."""
+Cell = tuple[str, str]  # run and key
 
 BENCH = ("run_id", "model", "precision", "engine", "gpu")
 """What a cell shares with the AR cell whose second pass is its control."""

@@ -52,15 +52,9 @@ def baseline_among(planned: PlannedCell, cells: Iterable[PlannedCell]) -> Planne
     return min(found, key=lambda each: (each.cell.serving != serving, each.cell.cell_key), default=None)
 
 
-READERS = 16
-"""Small objects read at the same time: an S3 answer takes tens of milliseconds, and a run has thousands."""
-
-
-Identity = tuple[str, str, str]
-"""What raw rows call a committed step: run, cell, step."""
-
-STEP = ("run_id", "cell_key", "step")
-"""The columns that tie a raw row to its committed step."""
+READERS = 16  # small objects read at the same time: an S3 answer takes tens of milliseconds, and a run has thousands
+Identity = tuple[str, str, str]  # what raw rows call a committed step: run, cell, step
+STEP = ("run_id", "cell_key", "step")  # the columns that tie a raw row to its committed step
 
 
 class CommittedStep(NamedTuple):
@@ -70,8 +64,7 @@ class CommittedStep(NamedTuple):
     cell_key: str
     planned: PlannedCell
     commit: Commit
-    attempts: int
-    """Closed attempts of the cell."""
+    attempts: int  # closed attempts of the cell
 
     @property
     def identity(self) -> Identity:
@@ -121,8 +114,7 @@ class Inventory(NamedTuple):
 
     steps: tuple[CommittedStep, ...]
     histories: tuple[CellHistory, ...]
-    plans: Mapping[str, tuple[PlannedCell, ...]]
-    """Cells of each run, including those that have not been tried yet."""
+    plans: Mapping[str, tuple[PlannedCell, ...]]  # cells of each run, including those that have not been tried yet
 
 
 def take_inventory(store: Store, run_ids: Sequence[str]) -> Inventory:
@@ -149,8 +141,7 @@ def take_inventory(store: Store, run_ids: Sequence[str]) -> Inventory:
     return Inventory(tuple(steps), tuple(histories), plans)
 
 
-Graded = tuple[str, int]
-"""A committed step's name, and the number of its newest regrade; 0: it has none."""
+Graded = tuple[str, int]  # a committed step's name, and the number of its newest regrade; 0: it has none
 
 
 def _cells(ledger: Ledger, plan: Sequence[PlannedCell]) -> list[tuple[str, list[Graded]]]:
@@ -181,8 +172,7 @@ def _cell(ledger: Ledger, cell_key: str, steps: Sequence[Graded]) -> tuple[list[
     return [history], [CommittedStep(ledger.run_id, cell_key, planned, commit, len(attempts)) for commit in found]
 
 
-Group = tuple[CommittedStep, ...]
-"""Steps that are compared with each other."""
+Group = tuple[CommittedStep, ...]  # steps that are compared with each other
 
 
 def comparison_groups(steps: Sequence[CommittedStep]) -> list[Group]:

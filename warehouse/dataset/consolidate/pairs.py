@@ -42,13 +42,11 @@ class Arm(NamedTuple):
     """One cell's side of a comparison."""
 
     step: CommittedStep
-    judged: Judged
-    """Of its step; only ok ones are compared."""
+    judged: Judged  # of its step; only ok ones are compared
     items: pl.DataFrame | None
     """Per item: item_id, answers, right, truncated (counts of answers), prompt_hash, extractor_version (null: not
     recorded)."""
-    margin: float
-    """Loss of score that still counts as none."""
+    margin: float  # loss of score that still counts as none
 
 
 def scored(arms: Sequence[Arm], rows_of: Callable[[Arm], list[Result]]) -> Made:

@@ -79,8 +79,7 @@ class Start(NamedTuple):
     judged: Judged
     rates: VisitRates | None
     served: Cell
-    place: Row
-    """Provenance of the attempt that committed."""
+    place: Row  # provenance of the attempt that committed
 
     @property
     def row(self) -> Row:
@@ -95,8 +94,7 @@ class Pair(NamedTuple):
     comparison: Comparison
 
 
-Machine = str | None
-"""None: it was not recorded."""
+Machine = str | None  # None: it was not recorded
 
 ArmKey = tuple[str, str, str, Role, Machine]
 """Run, cell, step, role and machine: engine starts of one thing on one machine."""
@@ -106,14 +104,11 @@ class Standing(NamedTuple):
     """What a cell's speed is compared with."""
 
     arm: ArmKey
-    baseline_arm: ArmKey | None
-    """None for AR itself, and where `refusal` says why there is none."""
-    refusal: str
-    """Reason and sentence, where there is nothing to compare with; else empty."""
+    baseline_arm: ArmKey | None  # None for AR itself, and where `refusal` says why there is none
+    refusal: str  # reason and sentence, where there is nothing to compare with; else empty
 
 
-CellStep = tuple[str, str, str]
-"""Run, cell, and a step's name without its start."""
+CellStep = tuple[str, str, str]  # run, cell, and a step's name without its start
 
 
 class Made(NamedTuple):
@@ -148,8 +143,7 @@ class Spent(NamedTuple):
     cost_usd: float | None
 
 
-NOTHING = Spent(None, None)
-"""On a row that took no time of a node: it reads anew what another row was measured for."""
+NOTHING = Spent(None, None)  # on a row that took no time of a node: it reads anew what another row was measured for
 
 
 def base_row(step: CommittedStep, raw: Raw, spent: Spent = NOTHING) -> Row:

@@ -31,8 +31,7 @@ from warehouse.dataset.statistics.proportions import ALPHA, Z_POWER, Z_TWO_SIDED
 from warehouse.dataset.statistics.quantiles import interval, resampled_means_of_few
 from warehouse.ledger.formulas import student_quantile, student_tail
 
-MARGIN = 0.05
-"""Accuracy that may be lost and still be called "no worse": five points, stated with every claim."""
+MARGIN = 0.05  # accuracy that may be lost and still be called "no worse": five points, stated with every claim
 
 PARITY_PROMPTS = 12
 """Fewest prompts whose equal outputs are worth a claim; mtp-diffusion-h100 (docs/sources.md) used twelve."""
@@ -98,8 +97,7 @@ def carries_lossless(
     return identical and conclusion == "non-inferior" and not is_proven_loss
 
 
-_DIGITS = 9
-"""Decimals of a d_i that count: 1/3 + 1/3 and 2/3 are one value."""
+_DIGITS = 9  # decimals of a d_i that count: 1/3 + 1/3 and 2/3 are one value
 
 
 class Comparison(NamedTuple):
@@ -107,29 +105,22 @@ class Comparison(NamedTuple):
 
     n: int
     samples: int
-    gained: int
-    """Items on which the technique scores higher."""
-    lost: int
-    """Items on which the baseline scores higher."""
+    gained: int  # items on which the technique scores higher
+    lost: int  # items on which the baseline scores higher
     delta: float
     delta_lo: float
     delta_hi: float
     boot_lo: float | None
     """Percentile bootstrap over items; a point where no item differs, which is why no claim rests on it."""
     boot_hi: float | None
-    p: float
-    """Two-sided: of no difference."""
+    p: float  # two-sided: of no difference
     margin: float
-    bound_lo: float
-    """One-sided lower bound; above -margin: no worse."""
+    bound_lo: float  # one-sided lower bound; above -margin: no worse
     bound_hi: float
     """One-sided upper bound; below margin as well: equal within it (two one-sided tests, Schuirmann 1987)."""
-    ni_p: float
-    """One-sided: of a loss as large as the margin."""
-    mde: float
-    """Smallest difference that so many items show with 80 % power at 5 %, two-sided."""
-    variance: float
-    """Of one item's d, as planning takes it: (sum d^2 + 1) / (n + 2), never 0 (Agresti and Min 2005)."""
+    ni_p: float  # one-sided: of a loss as large as the margin
+    mde: float  # smallest difference that so many items show with 80 % power at 5 %, two-sided
+    variance: float  # of one item's d, as planning takes it: (sum d^2 + 1) / (n + 2), never 0 (Agresti and Min 2005)
 
 
 def compare(

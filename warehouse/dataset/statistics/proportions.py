@@ -18,14 +18,9 @@ from statistics import NormalDist, fmean
 
 from warehouse.ledger.formulas import binomial_at_most
 
-ALPHA = 0.05
-"""Error that a claim may have, before it is divided among comparisons."""
-
-Z_TWO_SIDED = 1.959963984540054
-"""Normal quantile of a two-sided 95 % interval."""
-
-Z_POWER = 0.8416212335729143
-"""Normal quantile of 80 % power."""
+ALPHA = 0.05  # error that a claim may have, before it is divided among comparisons
+Z_TWO_SIDED = 1.959963984540054  # normal quantile of a two-sided 95 % interval
+Z_POWER = 0.8416212335729143  # normal quantile of 80 % power
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -22,8 +22,7 @@ from warehouse.dataset.statistics.proportions import ALPHA
 RESAMPLES = 2000
 """Draws per interval: the ends of a 95 % interval move by less than a tenth of its width from seed to seed."""
 
-LEVEL = 0.95
-"""Nominal two-sided coverage."""
+LEVEL = 0.95  # nominal two-sided coverage
 
 
 def resampled_means_of_few(values: Sequence[float], identity: str) -> list[float]:

@@ -49,8 +49,7 @@ class Smallest(NamedTuple):
 
     chosen: int | None
     fastest: int
-    ratios: Mapping[int, Ratio]
-    """Of every candidate over the fastest, as far as known; the fastest's own is exactly 0."""
+    ratios: Mapping[int, Ratio]  # of every candidate over the fastest, as far as known; the fastest's own is exactly 0
     refusal: str = ""
 
 
@@ -101,13 +100,10 @@ FEWEST_POINTS = 3
 class Decoding(NamedTuple):
     """How fast one cell decodes under one condition."""
 
-    tok_s: float
-    """Of all requests in flight together."""
+    tok_s: float  # of all requests in flight together
     concurrency: int
-    tokens_per_step: float
-    """Steps without a draft included; 1 without speculation."""
-    answer_tokens: float | None = None
-    """Mean output; None: not known, and prefill can't be taken out."""
+    tokens_per_step: float  # steps without a draft included; 1 without speculation
+    answer_tokens: float | None = None  # mean output; None: not known, and prefill can't be taken out
     prefill_ms: float | None = None
     """Time to first token; None: not known, and a step is charged its share of the prefill."""
 
@@ -115,12 +111,9 @@ class Decoding(NamedTuple):
 class StepCost(NamedTuple):
     """A straight line through the time of a step over K, in units of a step without drafts."""
 
-    target: float
-    """Verifying, at K = 0."""
-    draft: float
-    """What each drafted token adds: drafting it, and verifying it."""
-    draft_error: float
-    """Standard error of `draft`."""
+    target: float  # verifying, at K = 0
+    draft: float  # what each drafted token adds: drafting it, and verifying it
+    draft_error: float  # standard error of `draft`
     points: int
 
     @property

@@ -41,16 +41,12 @@ from warehouse.ledger.formulas import student_quantile, student_tail
 class VisitRates(NamedTuple):
     """What one visit measured of one thing."""
 
-    log_rates: tuple[float, ...]
-    """Log of tok/s, per repeat."""
-    log_rate: float
-    """Log of all repeats' tokens over all repeats' seconds."""
-    position: float | None = None
-    """Rank in the machine's order of visits."""
+    log_rates: tuple[float, ...]  # log of tok/s, per repeat
+    log_rate: float  # log of all repeats' tokens over all repeats' seconds
+    position: float | None = None  # rank in the machine's order of visits
 
 
-Arm = tuple[VisitRates, ...]
-"""Visits of one thing on one machine."""
+Arm = tuple[VisitRates, ...]  # visits of one thing on one machine
 
 
 def scatter(visits: Sequence[Sequence[float]]) -> Repeats:
@@ -100,40 +96,27 @@ as repeats, an estimate of 0 then comes often, and coverage would fall below 93 
 class Within(NamedTuple):
     """How an arm's visits differ from one another."""
 
-    df: int
-    """Visits less one."""
-    squares: float
-    """Of log rates about the arm's mean."""
-    position_squares: float
-    """Of positions about their mean; 0 where they are not known."""
-    products: float
-    """Of the two."""
-    repeat_var: float
-    """What repeats bring into one visit's variance."""
+    df: int  # visits less one
+    squares: float  # of log rates about the arm's mean
+    position_squares: float  # of positions about their mean; 0 where they are not known
+    products: float  # of the two
+    repeat_var: float  # what repeats bring into one visit's variance
     repeat_df: float
 
 
 class Components(NamedTuple):
     """What a run's arms say together about one condition."""
 
-    start_var: float
-    """Variance of a start's log rate."""
-    start_df: float
-    """0: no arm has two visits, so that nothing is known of starts."""
-    drift: float
-    """Log per position; 0 where it was not fitted."""
+    start_var: float  # variance of a start's log rate
+    start_df: float  # 0: no arm has two visits, so that nothing is known of starts
+    drift: float  # log per position; 0 where it was not fitted
     start_error: float = 0.0
     """Half the variance of `start_var`, in the sense of Satterthwaite: sum of squared mean squares over their df."""
-    mean_square: float = 0.0
-    """Of visits within arms: starts and repeats together."""
-    repeat_part: float = 0.0
-    """What of it are repeats."""
-    drift_var: float = 0.0
-    """Of `drift`'s estimate."""
-    repeats: tuple[Repeats, ...] = ()
-    """Of every arm of the run, for moderation."""
-    within: tuple[Within, ...] = ()
-    """Of every arm with two visits, so that one can be compared with the others."""
+    mean_square: float = 0.0  # of visits within arms: starts and repeats together
+    repeat_part: float = 0.0  # what of it are repeats
+    drift_var: float = 0.0  # of `drift`'s estimate
+    repeats: tuple[Repeats, ...] = ()  # of every arm of the run, for moderation
+    within: tuple[Within, ...] = ()  # of every arm with two visits, so that one can be compared with the others
 
     @property
     def drift_share(self) -> float | None:
@@ -233,8 +216,7 @@ class Estimate(NamedTuple):
     lo: float
     hi: float
     df: float
-    p: float
-    """Two-sided, that it is 0; says something of ratios only. Of those it is stricter than the interval."""
+    p: float  # two-sided, that it is 0; says something of ratios only. Of those it is stricter than the interval.
 
 
 def rate_interval(arm: Arm, found: Components) -> Estimate | None:

@@ -15,8 +15,7 @@ from warehouse.ledger.timed_tables import DEPTH, DEPTH_WINDOWS
 
 TABLES = DEPTH
 
-Place = tuple[str, str | None, str | None, str | None]
-"""Cell, machine, condition and mode."""
+Place = tuple[str, str | None, str | None, str | None]  # cell, machine, condition and mode
 
 
 def rows(group: Group, raw: Raw) -> Made:

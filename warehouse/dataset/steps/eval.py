@@ -24,18 +24,10 @@ from warehouse.ledger.verdicts import Reason
 
 TABLES = EVAL_TABLES
 
-Counts = Mapping[str, Any]
-"""What `counted` says of one step."""
-
-SAME_SCORE = 1e-9
-"""Scores closer than this are the same share of right answers, summed in another order."""
-
-FEWEST_TRIES = 2
-"""Answers per item from which pass@k says more than the score."""
-
-REPORTED = "reported"
-"""Extractor of a figure that the framework itself published, under its own metric's name."""
-
+Counts = Mapping[str, Any]  # what `counted` says of one step
+SAME_SCORE = 1e-9  # scores closer than this are the same share of right answers, summed in another order
+FEWEST_TRIES = 2  # answers per item from which pass@k says more than the score
+REPORTED = "reported"  # extractor of a figure that the framework itself published, under its own metric's name
 
 READERS = ("strict", "flexible", "first", "framework")
 """Other readers of the same answers, in the order in which they are shown; what they read is a diagnostic."""

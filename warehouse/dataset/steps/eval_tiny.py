@@ -22,8 +22,7 @@ from warehouse.ledger.verdicts import Reason
 
 TABLES = (EVAL_ITEMS,)
 
-Counts = Mapping[str, Any]
-"""n, right_last, right_first, truncated, blank of one step."""
+Counts = Mapping[str, Any]  # n, right_last, right_first, truncated, blank of one step
 
 
 def graded(items: pl.LazyFrame) -> pl.LazyFrame:

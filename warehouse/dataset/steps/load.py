@@ -33,18 +33,15 @@ KEPT = (
     "engine_accepted_tokens", "engine_accepted_histogram",
 )  # fmt: skip
 
-Place = tuple[str, Machine]
-"""Cell and machine."""
+Place = tuple[str, Machine]  # cell and machine
 
 
 class Told(NamedTuple):
     """What a cell's own visits showed on one machine."""
 
-    requests: list[Row]
-    """`timed`."""
+    requests: list[Row]  # `timed`
     windows: list[Row]
-    schedules: list[tuple[str, Followed]]
-    """With the load's name."""
+    schedules: list[tuple[str, Followed]]  # with the load's name
 
     def asked(self, condition: str) -> list[Row]:
         """The requests that a row is of."""

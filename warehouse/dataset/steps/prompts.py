@@ -39,8 +39,7 @@ KEPT = (
     "program_reason",
 )  # fmt: skip
 
-MOST_REASONS = 3
-"""Different reasons that a row's details name; all of them are in `prompt_requests`."""
+MOST_REASONS = 3  # different reasons that a row's details name; all of them are in `prompt_requests`
 
 
 def rows(group: Group, raw: Raw) -> Made:

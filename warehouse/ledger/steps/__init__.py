@@ -85,8 +85,7 @@ EVAL_SCORES = Table("eval_scores", "one score of one suite, by one reader", (
     Column("samples", "i64", "answers per item", required=True),
 ))  # fmt: skip
 
-EVAL_TABLES = (EXCHANGES, EVAL_SAMPLES, EVAL_SCORES)
-"""Raw tables of an evaluation step."""
+EVAL_TABLES = (EXCHANGES, EVAL_SAMPLES, EVAL_SCORES)  # raw tables of an evaluation step
 
 EVAL_ITEMS = Table("eval_items", "one answered question", (
     *ROW_IDENTITY,
@@ -130,8 +129,7 @@ PARITY_OUTPUTS = Table("parity_outputs", "one greedy output of one prompt", (
     Column("mean_logprob", "f64", "of the output's tokens under the model itself; null: not sent", "nats"),
 ))  # fmt: skip
 
-MEMORY_MODE = "fixed"
-"""The request's answer has a fixed length, and isn't streamed."""
+MEMORY_MODE = "fixed"  # the request's answer has a fixed length, and isn't streamed
 
 MEMORY_STARTS = Table("memory_starts", "one engine start: what it said of its memory, and the peaks over one request "
                       "that fills the context", (

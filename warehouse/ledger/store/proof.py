@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 from warehouse.ledger.store.protocol import Store, StoreAway, StoreError
 
-RACERS = 8
-"""Writers that race for one key; more than a run ever has on one key."""
-
+RACERS = 8  # writers that race for one key; more than a run ever has on one key
 
 STAY_REMEDY = "give the keys DeleteObject below probe/, a lifecycle rule there, or leave it: nothing else is deleted"
 

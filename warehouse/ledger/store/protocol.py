@@ -107,17 +107,12 @@ its waiting, which the flow's budget bounds."""
 UNSEEN_S = 20.0
 """For a store that has not answered yet: its address, its network or its server is more likely wrong than away."""
 
-HURRIED_S = 10.0
-"""For a process that is asked to end: what it rented costs money until it is down."""
-
-FEWEST_TRIES = 3
-"""However long the first of them hung."""
+HURRIED_S = 10.0  # for a process that is asked to end: what it rented costs money until it is down
+FEWEST_TRIES = 3  # however long the first of them hung
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S, NAP_S = 0.1, 5.0, 0.25
 
-TOLD_AFTER_S = 3.0
-"""Absences shorter than this are not reported."""
-
+TOLD_AFTER_S = 3.0  # absences shorter than this are not reported
 
 _Answer = TypeVar("_Answer")
 

@@ -41,8 +41,7 @@ NO_KEYS_NOW = (CredentialRetrievalError, UnauthorizedSSOTokenError, TokenRetriev
 CONNECTIONS_VARIABLE = "SPECSWEEP_STORE_CONNECTIONS"
 """Environment variable: how many connections the threads of a process share."""
 
-CONNECTIONS = 32
-"""Unless it says otherwise. One more than these is made anew, TLS and all, for each request."""
+CONNECTIONS = 32  # unless it says otherwise. One more than these is made anew, TLS and all, for each request.
 
 
 def may_pass(error: ClientError | BotoCoreError) -> bool:
@@ -105,8 +104,7 @@ _Answer = TypeVar("_Answer")
 class S3Store:
     """Objects below `s3://bucket/prefix`. Credentials are those held for it, else those that boto3 finds."""
 
-    endpoint_variable = "AWS_ENDPOINT_URL"
-    """Environment variable that errors tell the user to check."""
+    endpoint_variable = "AWS_ENDPOINT_URL"  # environment variable that errors tell the user to check
 
     def __init__(self, bucket: str, prefix: str, *, is_known: bool = False) -> None:
         """No request is made before the first call."""

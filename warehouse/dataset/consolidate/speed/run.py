@@ -20,8 +20,7 @@ from warehouse.dataset.statistics.proportions import ALPHA, holm
 from warehouse.dataset.statistics.visits import Arm, Components, Estimate, components, placebo_interval, smallest_seen
 from warehouse.ledger.verdicts import Reason
 
-Load = tuple[str, str, str, str]
-"""Run, step, condition and mode."""
+Load = tuple[str, str, str, str]  # run, step, condition and mode
 
 
 class Visits(NamedTuple):
@@ -190,10 +189,8 @@ def among_placebos(checks: Sequence[tuple[Row, Estimate]]) -> list[Row]:
 class Placebos(NamedTuple):
     """Which claims AR against AR allows."""
 
-    failed: frozenset[str]
-    """Runs in which it read as a difference."""
-    made: frozenset[Load]
-    """Where it could be made."""
+    failed: frozenset[str]  # runs in which it read as a difference
+    made: frozenset[Load]  # where it could be made
 
     def withholds(self, load: Load) -> Reason | None:
         """Why no speed under this condition is a claim; None: it may be one."""

@@ -32,7 +32,6 @@ TOKENS_SLACK = 1.05
 """A verification step costs at least one step of AR, so a speedup can't exceed the tokens committed per step. The slack
 allows for noise that an interval over few repeats misses."""
 
-
 WITHIN_ONE_START = "within one start"
 BETWEEN_STARTS = "between starts"
 

@@ -42,16 +42,13 @@ def energy_of(windows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return throttled | {"energy_j_per_token": joules / tokens, "power_w": joules / seconds}
 
 
-Shape = tuple[str, str]
-"""Condition and mode."""
-
+Shape = tuple[str, str]  # condition and mode
 
 WITHOUT_RATES = ("stream", OPEN)
 """Modes whose tokens per second say when they were read, or sent for, and not how fast they are made."""
 
 STREAMED = ("ttft_ms", "tpot_ms", "first_chunk_tokens")
 """Of streams; where it is null, a request has no part in the medians."""
-
 
 CUT = Judged("suspect", (Reason.CUT_SHORT,), ("cut short, and measured again on another machine",))
 """What is said of windows that another machine measured again: the node's verdict is on that one's."""
@@ -63,14 +60,11 @@ class Visited(NamedTuple):
     step: CommittedStep
     shape: Shape
     machine: Machine
-    is_complete: bool
-    """False: another machine did all of it again, and committed."""
+    is_complete: bool  # False: another machine did all of it again, and committed
     windows: Rows
-    requests: Rows
-    """By attempt: `by_attempt` of its requests."""
+    requests: Rows  # by attempt: `by_attempt` of its requests
     verdict: Judged
-    place: Row
-    """Provenance of the attempt that committed."""
+    place: Row  # provenance of the attempt that committed
     powered: Rows | None = None
     """Windows over which the cards reported their energy, where those are others than `windows`."""
 
