@@ -1,17 +1,13 @@
 """What rented machines cost, and what the seconds were spent on: one bill line per placement and per attempt.
 
 A placement is billed at the price of its offer, from the machine's launch to its end, both as the cloud reports them.
-Only AWS reports both, except the end of a machine that it takes back. Where the cloud doesn't report, the bill runs
-from the request until our flow knew that the machine was down: a little more than is charged. Where the end was not
-seen, the bill runs until the last sign of the machine, plus the time that its own timers give it
-(`PlacementEnd.estimated`).
+Only AWS reports both, except the end of a machine that it takes back. Else the bill runs from the request until our
+flow knew that the machine was down, or, where its end was not seen (`PlacementEnd.estimated`), until its last sign plus
+the time that its own timers give it. `no_capacity` and `refused` cost nothing, because nothing was rented. Neither does
+a spot machine that its cloud takes back soon (`FREE_IF_INTERRUPTED_WITHIN_S`): its seconds are listed, at no dollars.
 
-`no_capacity` and `refused` cost nothing, because nothing was rented. Neither does a spot machine that its cloud takes
-back so soon that it doesn't charge for it (`FREE_IF_INTERRUPTED_WITHIN_S`): its seconds are listed, at zero dollars.
-
-The seconds are split by the moments that the flow wrote down (asked, submitted, down) and by what the attempt's node
-runner reported about its own time. They sum to what is billed. Where two machines' clocks disagree, the billed total
-wins.
+The seconds are split by the moments that the flow wrote down (asked, submitted, down) and by what the node runner
+reported of its own time. They sum to what is billed: where two machines' clocks disagree, the billed total wins.
 """
 
 from __future__ import annotations
@@ -36,16 +32,7 @@ RUNNER_PHASES = ("load", "smoke", "measure", "lost")
 
 
 class Phases(NamedTuple):
-    """Billed seconds by what they were spent on.
-
-    provision: rented, no runner submitted yet.
-    setup: submitted, but no runner has the cell yet.
-    load: the engine starts.
-    smoke: the smoke step.
-    measure: all other steps, as far as their work was kept.
-    idle: everything else until it was down.
-    lost: measured, but not kept.
-    """
+    """Billed seconds by what they were spent on; `tables.BILLED_PHASES` says what each is."""
 
     provision: float = 0.0
     setup: float = 0.0
@@ -59,8 +46,8 @@ class Phases(NamedTuple):
 class BillLine(NamedTuple):
     """One placement with the attempt that ran on it, or an attempt that was not placed (this machine).
 
-    `number` is the attempt's; None: rented, but no node runner ever took the cell. `seconds` is None where nothing was
-    rented. `tried`: offers that had no capacity since the line before.
+    `number` is the attempt's; None: no node runner ever took the cell. `seconds`: None where nothing was rented.
+    `tried`: offers that had no capacity since the line before.
     """
 
     number: int | None
@@ -95,13 +82,10 @@ class BillLine(NamedTuple):
 
 
 def bill(stories: Sequence[PlacementStory], attempts: Sequence[Attempt], now_s: float | None = None) -> list[BillLine]:
-    """The bill of one cell, in the order in which things began.
+    """The bill of one cell: a line per placement that was rented and per attempt that was not placed, as they began.
 
     Open placements are billed until `now_s`. With None they are omitted, so that the bill of finished placements is the
     same whenever it is made.
-
-    Returns:
-        A line per placement that was rented and per attempt that was not placed.
     """
     free = {attempt.attempt: attempt for attempt in attempts}
     lines: list[BillLine] = []
@@ -140,21 +124,13 @@ def phases(story: PlacementStory, attempt: Attempt | None, now_s: float | None) 
 
 
 def rented_s(story: PlacementStory, now_s: float | None) -> float:
-    """Seconds that a placement was rented, until it was down or until `now_s`; charged or not.
-
-    Raises:
-        ValueError: it is open and `now_s` is None.
-    """
+    """Seconds of `rented_span`."""
     start_s, end_s = rented_span(story, now_s)
     return end_s - start_s
 
 
 def rented_span(story: PlacementStory, now_s: float | None) -> tuple[float, float]:
-    """First and last billed moment, seconds since 1970; an empty span where nothing was rented.
-
-    Raises:
-        ValueError: the placement is open and `now_s` is None.
-    """
+    """First and last billed moment, s since 1970; empty: nothing was rented. ValueError: open, and `now_s` is None."""
     start_s = _launched_s(story)
     if story.end is not None:
         if not story.end.outcome.was_rented:

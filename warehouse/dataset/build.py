@@ -39,11 +39,7 @@ class StepFile(Protocol):
 
 
 def file_of(spec: MeasuredStep) -> StepFile:
-    """The file that makes a step's rows.
-
-    Raises:
-        StepIncomplete: there is none.
-    """
+    """The file that makes a step's rows. StepIncomplete: there is none."""
     return cast(StepFile, module_of("warehouse.dataset", spec))
 
 
@@ -74,8 +70,8 @@ ORDERS = {
 }  # fmt: skip
 """Order of each table's rows.
 
-Run and cell come last, so that equal rows of several runs are next to each other. Starts of one machine are in the
-order in which they were made. A whole suite comes before its categories."""
+Run and cell come last, so that equal rows of several runs are neighbours; starts of one machine are as they were made.
+"""
 
 
 class Consolidated(NamedTuple):
@@ -93,8 +89,7 @@ class Consolidated(NamedTuple):
 def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
     """Turn the commits and attempts of these runs into rows of the product tables.
 
-    Raises:
-        StoreError: a record or a part can't be read, or is not what its commit says.
+    StoreError: a record or a part can't be read, or is not what its commit says.
     """
     inventory = take_inventory(store, run_ids)
     parts: list[Made] = []

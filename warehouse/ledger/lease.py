@@ -99,8 +99,7 @@ class Leases:
     def acquire(self, owner: str) -> Lease:
         """Become the owner of the cell; the attempt of an owner that fell silent is closed as lost.
 
-        Raises:
-            LeaseHeld: a live owner has it, or another runner was faster.
+        LeaseHeld: a live owner has it, or another runner was faster.
         """
         last = self.current()
         if last is not None and not self.is_free(last):

@@ -198,8 +198,7 @@ def arrow_schema(table: Table) -> Any:
 def encode(table: Table, rows: Sequence[Row], facts: Mapping[str, str] | None = None) -> bytes:
     """Rows as one zstd Parquet file; `facts` is what else its footer says, e.g. who wrote it.
 
-    Raises:
-        ValueError: a row has a column that the table doesn't declare, or lacks a required one.
+    ValueError: a row has a column that the table doesn't declare, or lacks a required one.
     """
     schema = arrow_schema(table)
     known = set(schema.names)
@@ -219,21 +218,13 @@ def encode(table: Table, rows: Sequence[Row], facts: Mapping[str, str] | None = 
 
 
 def decode(data: bytes, key: str) -> list[dict[str, Any]]:
-    """The rows of one part.
-
-    Raises:
-        StoreError: the bytes are not a Parquet file.
-    """
+    """The rows of one part. StoreError: the bytes are not a Parquet file."""
     rows: list[dict[str, Any]] = _opened(data, key).read(use_threads=False).to_pylist()
     return rows
 
 
 def facts_of(data: bytes, key: str) -> dict[str, str]:
-    """What the footer of one part says.
-
-    Raises:
-        StoreError: the bytes are not a Parquet file.
-    """
+    """What the footer of one part says. StoreError: the bytes are not a Parquet file."""
     said = _opened(data, key).schema_arrow.metadata or {}
     return {name.decode(): text.decode() for name, text in said.items()}
 

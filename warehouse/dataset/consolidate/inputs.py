@@ -1,7 +1,6 @@
-"""What there is to consolidate: committed steps, closed attempts and rented machines of runs, read off the ledger.
+"""What there is to consolidate, read off the ledger; and the one rule of which AR cell a cell is compared with.
 
-A committed part is read once, when asked for, checked with its commit and reduced. Here, too, is the one rule of which
-AR cell a cell is compared with.
+A committed part is read once, when asked for, checked with its commit and reduced.
 """
 
 from __future__ import annotations
@@ -97,10 +96,7 @@ class CommittedStep(NamedTuple):
 
 
 class CellHistory(NamedTuple):
-    """Closed attempts and placements of one cell of one run, oldest first.
-
-    `unmeasured`: names of the ledger of what no attempt has committed, except controls that aren't needed.
-    """
+    """Closed attempts and placements of one cell of one run, oldest first, and what no attempt has committed."""
 
     run_id: str
     planned: PlannedCell
@@ -118,11 +114,7 @@ class Inventory(NamedTuple):
 
 
 def take_inventory(store: Store, run_ids: Sequence[str]) -> Inventory:
-    """Committed steps and attempts of the runs, in a fixed order.
-
-    Raises:
-        StoreError: a record of the store can't be read by this version.
-    """
+    """Committed steps and attempts of the runs, in a fixed order. StoreError: a record is of another version."""
     steps: list[CommittedStep] = []
     histories: list[CellHistory] = []
     plans: dict[str, tuple[PlannedCell, ...]] = {}
@@ -273,10 +265,8 @@ class Raw:
         """A step's rows of a table; None: it has none.
 
         `reduce` is applied first, to all rows of the batch, and must keep the columns `STEP`. Columns that older parts
-        lack are null.
-
-        Raises:
-            StoreError: a part is missing, is not what its commit says, or has columns that this version doesn't know.
+        lack are null. StoreError: a part is missing, is not what its commit says, or has columns that this version
+        doesn't know.
         """
         key = (table.name, reduce)
         if key not in self._frames:

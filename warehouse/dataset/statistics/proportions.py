@@ -27,8 +27,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Adjusted p values, in the order given: those below 5 % are claims that are all true with 95 % probability.
 
     Source: Holm, Scandinavian Journal of Statistics 6 (1979) 65-70. The i-th smallest of m is multiplied by m - i + 1,
-    never falls below the one before it, and stops at 1. This holds whatever the dependence; cells share their baseline
-    and their items.
+    never falls below the one before it, and stops at 1, whatever the dependence.
     """
     adjusted = [0.0] * len(p_values)
     highest = 0.0
@@ -80,11 +79,8 @@ def upper_limit(successes: int, n: int, level: float) -> float:
 def pass_at_k(correct_counts: Sequence[int], samples: int, k: int) -> float:
     """Mean probability that at least one of k answers is right; k = 1 is the mean score.
 
-    Source: Chen et al., arXiv 2107.03374, equation 1: 1 - C(samples - correct, k) / C(samples, k), which has no bias,
-    unlike 1 - (1 - mean)^k.
-
-    Raises:
-        ValueError: no items, or more tries than answers: what was never sampled can't be estimated without a bias.
+    Source: Chen et al., arXiv 2107.03374, equation 1: 1 - C(samples - correct, k) / C(samples, k), which has no bias.
+    ValueError: no items, or more tries than answers.
     """
     if not 1 <= k <= samples or not correct_counts:
         raise ValueError(
@@ -104,10 +100,7 @@ def detectable(n: int, discordance: float, samples: int = 1) -> float:
 
 
 def carried_margin(n: int, discordance: float, samples: int = 1, comparisons: int = 1) -> float:
-    """Smallest margin at which an equally good arm is shown to be no worse, with 80 % power at 5 %, one-sided.
-
-    `comparisons`: cells that the run compares with AR in this evaluation; each is planned at 5 % over their number.
-    """
+    """Smallest margin at which an equally good arm is shown no worse, with 80 % power at 5 % / `comparisons`."""
     return (one_sided_quantile(comparisons) + Z_POWER) * stderr_of_difference(n, discordance, samples)
 
 
@@ -122,11 +115,7 @@ def samples_needed(n: int, margin: float, discordance: float, comparisons: int =
 
 
 def one_sided_quantile(comparisons: int = 1) -> float:
-    """Normal quantile of a one-sided test at 5 % over the number of comparisons (Bonferroni); 1.645 of one.
-
-    Raises:
-        ValueError: there is no comparison to plan for.
-    """
+    """Normal quantile of a one-sided test at 5 % over the comparisons (Bonferroni); ValueError: there are none."""
     if comparisons < 1:
         raise ValueError(f"comparisons={comparisons}: plan for at least one cell that is compared with AR")
     return NormalDist().inv_cdf(1 - ALPHA / comparisons)

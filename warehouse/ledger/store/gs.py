@@ -33,11 +33,7 @@ class GsStore(S3Store):
     endpoint_variable = "GS_ENDPOINT_URL"
 
     def __init__(self, bucket: str, prefix: str, *, is_known: bool = False) -> None:
-        """Read the HMAC key; no request is made before the first call.
-
-        Raises:
-            StoreError: there is no HMAC key in the environment.
-        """
+        """Read the HMAC key; no request is made before the first call. StoreError: there is none in the environment."""
         self._key_id, self._secret = (secret(name) or "" for name in (KEY_VARIABLE, SECRET_VARIABLE))
         if not self._key_id or not self._secret:
             raise StoreError(

@@ -28,11 +28,7 @@ class Check(NamedTuple):
 
 
 def check_store(store: Store) -> list[Check]:
-    """Write, re-create, race for, age and list probe objects, then remove them.
-
-    Returns:
-        One `Check` per property, or a single failed one where the store can't do what is asked.
-    """
+    """Write, re-create, race for, age and list probe objects, then remove them; on an error one failed check."""
     folder = f"probe/{uuid.uuid4().hex}"
     keys = [f"{folder}/once", f"{folder}/race"]
     try:
@@ -53,13 +49,9 @@ def check_store(store: Store) -> list[Check]:
 
 
 def require_create_only(store: Store) -> str | None:
-    """Refuse a store on which two writers of one key can both win.
+    """Refuse a store on which two writers of one key can both win (StoreError), or that can't be written.
 
-    Returns:
-        A sentence about what stays behind where nothing may be deleted; None: nothing does.
-
-    Raises:
-        StoreError: the store can't be written, or it overwrites.
+    Returns a sentence about what stays behind where nothing may be deleted; None: nothing does.
     """
     key = f"probe/{uuid.uuid4().hex}/start"
     try:

@@ -60,9 +60,7 @@ class Store(Protocol):
     def put_new(self, key: str, data: bytes) -> bool:
         """Create `key` only if absent. False: another object with other bytes is already there.
 
-        Raises:
-            StoreAway: it does not answer; whether the key was written is not known, and asking again is safe.
-            StoreError: the store can't be written.
+        StoreAway: it does not answer; whether the key was written is not known, and asking again is safe.
         """
 
     def put(self, key: str, data: bytes) -> None:
@@ -125,13 +123,7 @@ class Patience:
     """What the threads that share a store wait with: they tell of an absence, and of its end, once together."""
 
     def __init__(self, url: str, *, is_known: bool) -> None:
-        """Nothing is asked yet.
-
-        `is_known`: it answered another process before (a node's store), so that it is away and not misspelt.
-
-        Raises:
-            SpecsweepError: the environment variable is no number of seconds.
-        """
+        """`is_known`: it answered another process before (a node's store), so that it is away and not misspelt."""
         self._url, self._is_known = url, is_known
         self._answered_s = self._back_s = -math.inf
         self._is_told = False
@@ -139,12 +131,9 @@ class Patience:
         self._guard, self._hurried = threading.Lock(), threading.Event()
 
     def ask(self, call: Callable[[], _Answer]) -> _Answer:
-        """The answer of `call`, asked again while it raises `Passing`.
+        """The answer of `call`, asked again while it raises `Passing`, which is raised when patience is over.
 
         Each caller waits by its own clock: many that wait at once don't use up each other's tries.
-
-        Raises:
-            Passing: it still did when patience was over.
         """
         since_s, pause_s = time.monotonic(), FIRST_PAUSE_S
         for tried in itertools.count(1):

@@ -58,11 +58,7 @@ def status(error: ClientError) -> int:
 
 
 def connections() -> int:
-    """Connections that a process keeps open to its store.
-
-    Raises:
-        StoreError: `CONNECTIONS_VARIABLE` is no number of them.
-    """
+    """Connections that a process keeps open to its store. StoreError: the variable is no number of them."""
     asked = os.environ.get(CONNECTIONS_VARIABLE) or str(CONNECTIONS)
     if not asked.isdecimal() or int(asked) < 1:
         raise StoreError(f"{CONNECTIONS_VARIABLE}={asked!r}: give a number, such as {CONNECTIONS}")
@@ -253,12 +249,7 @@ class S3Store:
         self._asked("delete", key, remove)
 
     def _asked(self, verb: str, key: str, call: Callable[[], _Answer]) -> _Answer:
-        """What `call` returns, asked again while the store is away.
-
-        Raises:
-            StoreAway: it was away for too long.
-            StoreError: it refused.
-        """
+        """What `call` returns, asked again while the store is away. StoreAway: for too long; StoreError: it refused."""
 
         def once() -> _Answer:
             try:
