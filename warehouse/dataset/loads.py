@@ -120,10 +120,9 @@ LATE_QUANTILE = 0.95  # of how late requests were sent
 def load_row(
     row: Row, category: str | None, requests: Sequence[Row], limits: Limits | None, schedules: Sequence[Followed]
 ) -> Row:
-    """Latencies and goodput of one condition.
+    """Latencies and goodput of one condition, a category's or (None) the whole suite's.
 
-    `category` is None for the whole suite. Requests are `timed`, of all starts on the row's machine. Closed loops have
-    no schedules.
+    Requests are `timed`, of all starts on the row's machine. Closed loops have no schedules.
     """
     steady = [each for each in requests if each["is_steady"]]
     prompts = len({each["prompt_id"] for each in steady})
@@ -203,10 +202,7 @@ def _latency_ms(request: Row, name: str) -> float | None:
 
 
 def _requests_s(row: Row, category: str | None, steady: Sequence[Row], schedules: Sequence[Followed]) -> float | None:
-    """Requests answered per second: by Little's law concurrency over a slot's mean time; on a schedule all that ended.
-
-    None: it can't be known, as for a category's part in a schedule.
-    """
+    """Requests answered per second, on a schedule all that ended; else by Little's law. None: it can't be known."""
     if schedules:
         return _mean_known([each.answered_s for each in schedules]) if category is None else None
     seconds = fsum(each["slot_share"] * each["wall_s"] for each in steady)
@@ -214,10 +210,9 @@ def _requests_s(row: Row, category: str | None, steady: Sequence[Row], schedules
 
 
 def _goodput(steady: Sequence[Row], requests_s: float | None, limits: Limits | None) -> Row:
-    """Requests per second that kept every limit.
+    """Requests per second that kept every limit; an answer of one chunk has no TPOT, and breaks no limit on it.
 
-    Source: `--goodput` of vLLM's `bench serve`, after DistServe (Zhong et al., arXiv 2401.09670): good requests over
-    seconds. An answer of one chunk has no TPOT, and breaks no limit on it.
+    Source: `--goodput` of vLLM's `bench serve`, after DistServe (Zhong et al., arXiv 2401.09670).
     """
     if limits is None or not steady:
         return {"requests_s": requests_s}

@@ -1,9 +1,7 @@
 """What a run, or the calendar month, has cost so far, read from the placements of a store.
 
 Machines that are still up are counted until now, and those that no process works with any more until they had idled out
-(`warehouse.ledger.claims`). Asking is cheap enough for every look at a cluster. A cell is read only when its
-placements' records have changed, which one listing shows. Between two listings the cost of open placements grows with
-the clock.
+(`warehouse.ledger.claims`). A cell is read only when one listing shows that its placements' records have changed.
 """
 
 from __future__ import annotations
@@ -36,10 +34,7 @@ ANY_TIME = (float("-inf"), float("inf"))
 
 
 class Spent(NamedTuple):
-    """Dollars by cell key.
-
-    `up`: clusters whose end has not been recorded. `unpriced`: clusters rented at an unknown price; they count as 0.
-    """
+    """Dollars by cell key. `up`: clusters without a recorded end. `unpriced`: at an unknown price; they count as 0."""
 
     by_cell: Mapping[str, float]
     up: tuple[str, ...] = ()

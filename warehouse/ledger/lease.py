@@ -35,10 +35,9 @@ class Lease(Record):
 
 
 class Heartbeat(Record):
-    """What the owner is doing: people read it, and the deadline runs from it.
+    """What the owner is doing: people read it, and the deadline runs from it. Seconds are those spent so far.
 
-    `load_s`, `smoke_s`, `measure_s`: seconds spent so far on starting the engine, on the smoke step, on all others.
-    `at_risk_s`: seconds measured since rows were last stored; lost if the node goes now.
+    `measure_s` is on all steps but smoke. `at_risk_s`: measured since rows were last stored; lost if the node goes now.
     """
 
     attempt: int

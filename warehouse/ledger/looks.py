@@ -1,8 +1,7 @@
 """Looking at the cells of a run again and again: how often, and one listing for all threads of a flow that ask.
 
-Cells are looked at every few seconds while things happen, and seldom once a cell measures undisturbed. Threads that ask
-at the same time share one request. A listing of the run has a page of a thousand keys for every few cells. A listing of
-one cell is one page. Whichever is cheaper for the cells that are due is made, once, however many threads ask meanwhile.
+A listing of the run has a page of a thousand keys for every few cells, one of a cell is one page. Whichever is cheaper
+for the cells that are due is made, once, however many threads ask meanwhile.
 """
 
 from __future__ import annotations

@@ -42,8 +42,7 @@ class Offer(Record):
 class Placement(Record):
     """A cluster that was asked for. `number` counts the cell's placements, from 1; `flow` is the process that asked.
 
-    `idle_s`: how long it idles before it removes itself; None: it didn't say. `unattended_s`: how long it lives on
-    without a flow; None: it has no timer of its own.
+    `idle_s`, `unattended_s`: how long it lives on idle, and without a flow; None: it didn't say, and has no such timer.
     """
 
     cell_key: str
@@ -64,11 +63,9 @@ class PlacementUp(Record):
 
 
 class MachineEnd(NamedTuple):
-    """What the cloud says of a machine's end.
+    """What the cloud says of a machine's end, seconds since 1970; None: it doesn't say.
 
-    `at_s`: when billing stopped, seconds since 1970; None: the cloud doesn't say. `interrupted`: the cloud took the
-    machine back. `launched_at_s`: since when it was billed; None: the cloud doesn't say. Both the same: there never was
-    a machine.
+    Billed from `launched_at_s` to `at_s`; both the same: there never was one. `interrupted`: the cloud took it back.
     """
 
     at_s: float | None = None
@@ -82,12 +79,11 @@ class MachineEnd(NamedTuple):
 
 
 class PlacementEnd(Record):
-    """The cluster is down. `outcome` is one of the words that records use (`EndingRow.recorded`).
+    """The cluster is down, as we learned `at` then. `outcome` is a word of records (`EndingRow.recorded`).
 
-    `attempt`: epoch of the lease it belongs to; None: nothing was rented, or another runner has the cell.
-    `machine_launched_at`, `machine_ended_at` and `interrupted` are what the cloud says (`MachineEnd`). `at` is when we
-    learned of it. If `estimated`, the end was not seen: `at` is until when the machine was up at the latest
-    (`warehouse.ledger.claims`).
+    `attempt`: epoch of the lease it belongs to; None: nothing was rented, or another runner has the cell. `machine_...`
+    and `interrupted` are the cloud's words. `estimated`: nobody saw the end, and `at` is until when it was up at the
+    latest.
     """
 
     at: str

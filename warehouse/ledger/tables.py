@@ -1,7 +1,4 @@
-"""How a table is declared, columns as data, which columns and tables any step writes, and rows as Parquet parts.
-
-A part is written once, named by a commit, and read back by an attempt that goes on after a preemption.
-"""
+"""How a table is declared, columns as data, which columns and tables any step writes, and rows as Parquet parts."""
 
 from __future__ import annotations
 
@@ -232,9 +229,8 @@ def facts_of(data: bytes, key: str) -> dict[str, str]:
 def _opened(data: bytes, key: str) -> Any:
     """A file that is read by this thread alone.
 
-    Arrow's own threads release Python's bytes at any time. In a process that ends meanwhile they wait for its
-    interpreter, and abort the process after its last line (apache/arrow issue 34314). One `sweep regrade` of twelve
-    ended so.
+    Arrow's own threads release Python's bytes at any time: a process that ends meanwhile is aborted after its last line
+    (apache/arrow issue 34314). One `sweep regrade` of twelve ended so.
     """
     try:
         return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)

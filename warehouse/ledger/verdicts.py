@@ -1,7 +1,4 @@
-"""How far a figure can be trusted, and why no further: the one vocabulary of guards, dataset and report.
-
-A guard says a `Finding`; what all guards say of a row is its `Judgement`.
-"""
+"""How far a figure can be trusted, and why no further: the one vocabulary of guards, dataset and report."""
 
 from __future__ import annotations
 

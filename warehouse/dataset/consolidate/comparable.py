@@ -1,11 +1,10 @@
 """Which rows may be compared: served alike, timed and graded on the same server, with the outputs that were promised.
 
-A benchmark that times a fast server and grades a careful one has measured neither. Both steps record the command line
-of their engine. The two command lines are compared without the arguments that say nothing about the answers: ports,
-addresses, and the folders in which a machine happens to keep things.
+A benchmark that times a fast server and grades a careful one has measured neither. So the command lines of both engines
+are compared, but for what says nothing about the answers: ports, addresses, folders of one machine.
 
-Verification accepts a drafted token only where the target would have written it. So a lossless technique may differ
-from AR only at near ties, which rounding decides. One that differs elsewhere is broken. The usual defect (an fp8 kernel
+Verification accepts a drafted token only where the target would have written it. So a lossless technique differs from
+AR only at near ties, which rounding decides. One that differs elsewhere is broken, and the usual defect (an fp8 kernel
 that accepts whatever was drafted) is the fastest of all. So none of its figures is `ok`, least of all its speed.
 """
 
@@ -42,8 +41,7 @@ SHOWN_CHARS = 80  # longest value in a sentence; the whole command line is in th
 def judged_as_served(step: CommittedStep, raw: Raw) -> Judged:
     """The node's verdict on a graded step, and what its engine's command line adds to it.
 
-    Guard: the engine that was graded was started like the one that was timed, in the same cell and run. A cell without
-    a timed step has nothing to compare; its control is another cell, served by an engine of its own.
+    Guard: the engine that was graded was started like the one that was timed, in the same cell and run.
     """
     verdict, graded = judged(step, raw), provenance(step, raw)
     for other in raw.beside(step):
@@ -86,10 +84,7 @@ def speed_differences(one: Row, other: Row, same_model: bool) -> list[str]:
 
 
 def timed_differently(places: Sequence[Row]) -> str | None:
-    """By which clients these rows of provenance were timed, if by several: a speed is what its client says of it.
-
-    In rows from before clients had a version, the column is null, which counts as a separate client.
-    """
+    """By which clients these rows were timed, if by several; one from before clients had a version is another."""
     versions = sorted({place.get("client_version") or 0 for place in places})
     if len(versions) < 2:
         return None
@@ -108,10 +103,9 @@ def unequal_serving(one: Serving, other: Serving) -> list[str]:
 
 
 def arguments(argv: str) -> dict[str, str]:
-    """What a shell-quoted command line asks of an engine, by flag.
+    """What a shell-quoted command line asks of an engine, by flag; `command` is everything before the first one.
 
-    Paths count by their last part: one cache lies in different folders on different machines. `command` is everything
-    before the first flag.
+    Paths count by their last part: one cache lies in different folders on different machines.
     """
     words = shlex.split(argv)
     flags = [at for at, word in enumerate(words) if word.startswith("--")]
@@ -160,9 +154,8 @@ def _said(value: str | None) -> str:
 NEAR_TIE_NATS = 0.251
 """Widest gap between the two best tokens that rounding alone can turn around.
 
-Logits leave the model in bf16, whose numbers between 16 and 32, where the best logits lie, are 0.125 apart. Another
-batch shape sums in another order and moves each of the two by a step. A gap of two steps is the widest they can close.
-A thousandth more, because the gap is a difference of float32 logarithms.
+Logits leave the model in bf16, whose numbers between 16 and 32, where the best lie, are 0.125 apart. Another batch
+shape moves each of the two by a step at most. A thousandth more, because the gap is a difference of float32 logarithms.
 """
 
 
@@ -226,13 +219,10 @@ def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
 
 
 def gap_at(index: int, *outputs: Output) -> float | None:
-    """How sure the model was at the token where outputs part: the widest gap that any of them saw there, in nats.
+    """How sure the model was at the token where outputs part, in nats: the widest gap that any of them saw there.
 
-    Up to that token all had the same text before them, so a tie is a tie in each. If the model was sure in one output,
-    logits moved by more than rounding, however close the tie in the other. An output that ended before says nothing.
-
-    Returns:
-        None if the gap isn't known for an output that reaches this token.
+    Up to that token all had the same text, so a tie is a tie in each: if the model was sure in one output, logits moved
+    by more than rounding. None: the gap isn't known for an output that reaches this token.
     """
     seen = [one.gaps[index] for one in outputs if one.gaps is not None and index < len(one.gaps)]
     wanted = [one for one in outputs if index < len(one.token_ids)]
@@ -245,12 +235,10 @@ BENCH = ("run_id", "model", "precision", "engine", "gpu")
 """What a cell shares with the AR cell whose second pass is its control."""
 
 EARLY_TOKENS = 16
-"""Where no gap between the two best tokens was recorded: no output equals AR's, and one of them differs within so many
-tokens.
+"""Where no gap between the two best tokens was recorded: no output equals AR's, and one differs within so many tokens.
 
 Rounding also makes many outputs differ (the demo's draft model: 11 of 12, all at near ties), but it leaves some equal
-or acts late. A cell that accepts wrong tokens does neither. Less than that is no finding, because it isn't known
-whether it was a tie.
+or acts late. A cell that accepts wrong tokens does neither.
 """
 
 

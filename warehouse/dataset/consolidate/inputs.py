@@ -25,10 +25,7 @@ from warehouse.ledger.tables import ColumnType, Table, sha256_hex
 
 
 def bench_of(planned: PlannedCell) -> tuple[str, str, str, str]:
-    """Model, precision, engine and kind of machine: what two cells of a run share that may be compared.
-
-    A model that is compared with another model's AR belongs to that model's bench.
-    """
+    """What two cells of a run share that may be compared; a model may be held against another model's AR."""
     cell = planned.cell
     return cell.model.compared_as, cell.precision.name, cell.engine.name, planned.gpu.name
 
@@ -185,10 +182,7 @@ def baseline_of(step: CommittedStep, group: Group) -> CommittedStep | None:
 def batches(
     groups: Sequence[Group], max_rows: int, max_parts: int, unread: Collection[str] = ()
 ) -> Iterator[list[Group]]:
-    """Whole groups, as many at a time as fit the limits, which bounds a build's memory; a larger group comes alone.
-
-    `max_parts` counts objects of the store; tables named in `unread` don't count, because no build fetches them.
-    """
+    """Whole groups, as many at a time as fit the limits, which bounds a build's memory; a larger group comes alone."""
     batch: list[Group] = []
     rows = parts = 0
     for group in groups:
@@ -230,10 +224,7 @@ def unchanged(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 class Raw:
-    """Raw rows of a batch of committed steps: a table's parts are read once, and reduced, when a step asks for it.
-
-    What no step asks for (the response log of every evaluation) stays in the store.
-    """
+    """Raw rows of a batch of committed steps: a table's parts are read once, and reduced, when a step asks for it."""
 
     def __init__(self, store: Store, steps: Sequence[CommittedStep]) -> None:
         """Of these steps, all of each cell; nothing is read yet."""

@@ -1,7 +1,7 @@
 """What every consolidated row has, whatever was measured: identity, verdict, cost, provenance.
 
-A row's verdict stays apart from its columns until all passes of the build have had their say; `Result.row` puts the two
-together. Seconds and dollars of a step are shared among its rows, so that any selection of rows may be summed.
+A verdict stays apart from its columns until all passes of the build have had their say. Seconds and dollars of a step
+are shared among its rows, so that any selection of rows may be summed.
 """
 
 from __future__ import annotations
@@ -112,10 +112,7 @@ CellStep = tuple[str, str, str]  # run, cell, and a step's name without its star
 
 
 class Made(NamedTuple):
-    """What a step's file makes of its commits: rows of `results_consolidated`, `pairs`, `visits` and `load`.
-
-    `standings`: of the cells whose speed may be compared with another cell's.
-    """
+    """What a step's file makes of its commits; `standings`: of cells whose speed may be compared."""
 
     results: Sequence[Result]
     pairs: Sequence[Pair] = ()
@@ -125,10 +122,7 @@ class Made(NamedTuple):
 
 
 def judged(step: CommittedStep, raw: Raw, condition: str | None = None, mode: str | None = None) -> Judged:
-    """The node's verdict on one condition: what was said about it and about the whole step.
-
-    A condition that no verdict names gets the commit's, which is the step's worst.
-    """
+    """The node's verdict on one condition and on the whole step; unless there is one, the commit's (the worst)."""
     wanted = ((condition, mode), (None, None))
     said = [row for row in raw.rows(step, VERDICTS) if (row["condition"], row["mode"]) in wanted]
     if not said:
@@ -147,10 +141,7 @@ NOTHING = Spent(None, None)  # on a row that took no time of a node: it reads an
 
 
 def base_row(step: CommittedStep, raw: Raw, spent: Spent = NOTHING) -> Row:
-    """Identity, cost and provenance of a row.
-
-    `spent` is its share of what the step took; the shares of a step's rows add up to `step_seconds`.
-    """
+    """Identity, cost and provenance of a row; `spent` is its share of `step_seconds`."""
     cell, commit = step.planned.cell, step.commit
     place, names = provenance(step, raw), labels(step.planned)
     return {
@@ -195,8 +186,7 @@ def made_up(cell: Cell) -> str | None:
 def acceptance_source(cell: Cell) -> str | None:
     """Where its acceptance comes from: measured of real drafts, or `replayed:`; None: nothing is drafted.
 
-    vLLM's `rejection_sample_method: synthetic` accepts at random, at published rates. A technique of a user's own may
-    ask for it, too.
+    A technique of a user's own may ask for vLLM's `synthetic`, too, which accepts at random, at published rates.
     """
     asked = cell.technique.speculative_config
     if cell.acceptance is not None:

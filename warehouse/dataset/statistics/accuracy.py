@@ -40,10 +40,7 @@ Conclusion = Literal["non-inferior", "worse", "inconclusive"]
 
 
 def mcnemar_p(gained: int, lost: int) -> float:
-    """Exact two-sided McNemar test: min(1, 2 P(Bin(gained + lost, 1/2) <= min(gained, lost))).
-
-    It answers "is there a difference", never "is it the same" (McNemar, Psychometrika 1947).
-    """
+    """Exact two-sided McNemar test (Psychometrika 1947): min(1, 2 P(Bin(gained + lost, 1/2) <= the fewer))."""
     trials = gained + lost
     tail = ways = 1  # of no hit; each further number of hits from the one before, because thousands may be discordant
     for hits in range(1, min(gained, lost) + 1):

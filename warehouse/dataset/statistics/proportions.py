@@ -1,13 +1,11 @@
 """Shares: intervals of few trials, several answers per item, several comparisons, and what n items can show.
 
-What can be shown is computed before any item is paid for. It follows from the discordance w: the share of items that
-two arms answer differently. With one answer per item the variance of a paired difference is at most w / n (Connor,
-Biometrics 1987, with delta^2 left out). If two arms are equally good, they differ by sampling alone. Then K answers per
-item divide the variance by K, to w / (n K) (Miller, arXiv 2411.00640, section 3). Where two arms really differ item by
-item, more answers help less.
+What can be shown is computed before any item is paid for, from the discordance w: the share of items that two arms
+answer differently. With one answer per item the variance of a paired difference is at most w / n (Connor, Biometrics
+1987, with delta^2 left out); K answers divide it by K where equally good arms differ by sampling alone (Miller, arXiv
+2411.00640, section 3), and by less where they really differ item by item.
 
-A verdict among m comparisons is Holm's. What it takes to be sure of one of them is planned by Bonferroni, alpha / m:
-Holm is at least as kind, and just that strict to the comparison with the smallest p value.
+A verdict among m comparisons is Holm's; what it takes to be sure of one is planned by Bonferroni, alpha / m.
 """
 
 from __future__ import annotations
@@ -62,10 +60,7 @@ def wilson_interval(p: float, n: int) -> tuple[float, float]:
 
 
 def exact_interval(successes: int, n: int, level: float = ALPHA) -> tuple[float, float]:
-    """Two-sided interval of a share that covers at least 1 - level whatever n (Clopper and Pearson 1934).
-
-    2 of 3 give 0.09 to 0.99 and 3 of 3 give 0.29 to 1, so neither says that anything was lost or found.
-    """
+    """Two-sided interval of a share that covers at least 1 - level whatever n (Clopper and Pearson 1934)."""
     return 1 - upper_limit(n - successes, n, level / 2), upper_limit(successes, n, level / 2)
 
 

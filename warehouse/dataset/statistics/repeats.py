@@ -39,10 +39,7 @@ class Repeats(NamedTuple):
 
 
 def moderated(own: Repeats, arms: Sequence[Repeats]) -> Repeats:
-    """An arm's variance, moderated by those of the run's other arms with as many visits.
-
-    `own` has at least one degree of freedom, and may be among the arms.
-    """
+    """An arm's variance, moderated by the run's other arms with as many visits. `own` has a degree of freedom."""
     others = [arm for arm in arms if arm.visits == own.visits and arm.df]
     if own in others:
         others.remove(own)

@@ -1,7 +1,4 @@
-"""Every evaluation of the table: the score that counts, the scores by other readers of the answers, the comparison.
-
-Polars reduces graded answers to counts in one pass per table: per item for comparisons, per step for scores.
-"""
+"""Every evaluation of the table: the score that counts, the scores by other readers, the comparison with AR."""
 
 from __future__ import annotations
 
@@ -177,9 +174,8 @@ def _any_of_several(row: Row, counts: Counts, items: pl.DataFrame | None) -> lis
 def _score(counts: Counts, reading: str, n: int) -> Row:
     """Mean over items of the share of right answers, with its spread over items: an item's answers are one cluster.
 
-    One answer per item: Wilson's interval. Several: mean -/+ z s / sqrt(n) over the items' shares (Miller, arXiv
-    2411.00640, section 2.2). If all items have the same share, their spread of 0 is no certainty, so it is Wilson's
-    again.
+    One answer per item, or no spread at all, which is no certainty: Wilson's interval. Else mean -/+ z s / sqrt(n) over
+    the items' shares (Miller, arXiv 2411.00640, section 2.2).
     """
     score, spread = counts[reading], counts[f"{reading}_spread"]
     if counts["samples"] == 1 or not spread:

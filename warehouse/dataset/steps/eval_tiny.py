@@ -1,7 +1,4 @@
-"""Eval-tiny: how many questions a cell answers correctly, and what it loses against AR on the same ones.
-
-The extractor that counts has a row, and the one that traps has another one.
-"""
+"""Eval-tiny: questions that a cell answers correctly, by the extractor that counts and the one that traps."""
 
 from __future__ import annotations
 

@@ -19,10 +19,7 @@ MOST = ("weights_bytes", "graph_bytes", "engine_memory_peak_bytes", "gpu_memory_
 
 
 def rows(group: Group, raw: Raw) -> Made:
-    """One row per cell, of all its starts; it is compared with AR's memory in the starts of a control.
-
-    Memory makes no pairs.
-    """
+    """One row per cell, of all its starts, compared with AR's memory in the starts of a control; no pairs."""
     cells, unmeasured = by_cell(group, raw)
     return Made([*unmeasured, *(_row(steps, group, raw) for steps in cells)])
 

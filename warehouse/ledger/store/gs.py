@@ -86,10 +86,9 @@ class GsStore(S3Store):
 def goog4_headers(
     method: str, url: str, headers: dict[str, str], body: bytes, key_id: str, secret: str, now: datetime
 ) -> dict[str, str]:
-    """The headers of a request with Google's V4 HMAC signature over all of them.
+    """The headers of a request with Google's V4 HMAC signature over all of them; no header may be `x-amz-`.
 
-    The path of `url` is percent-encoded, without a query; no header may be `x-amz-`. Google tolerates 15 minutes of
-    difference in `now`.
+    `url` is percent-encoded, without a query. Google tolerates 15 minutes of difference in `now`.
     """
     parts = urlsplit(url)
     stamp, scope = f"{now:%Y%m%dT%H%M%SZ}", f"{now:%Y%m%d}/auto/storage/goog4_request"

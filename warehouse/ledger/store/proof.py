@@ -1,7 +1,4 @@
-"""Proof that a store honours create-only, before anything is trusted to it.
-
-Probe objects are removed where that is allowed; keys that may only write and read prove as much, and are accepted.
-"""
+"""Proof that a store honours create-only, before anything is trusted to it; keys that may not delete are accepted."""
 
 from __future__ import annotations
 

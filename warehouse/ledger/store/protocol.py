@@ -1,8 +1,4 @@
-"""What a store can do. Everything rests on one primitive, `put_new`: create only if absent.
-
-Of objects that are numbered in their names, the one with the highest number is valid. A store that is away
-is waited for: by elapsed time, with growing pauses and jitter, and it is reported once.
-"""
+"""What a store can do, all resting on `put_new`, create only if absent; and patience with one that is away."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The final figures of speed: intervals, speedups and pairs, once all starts of a run are known.
 
-How much starts differ is estimated over all cells of a run, and a machine's drift over all its starts. So no comparison
-group can settle its own rows.
+How much starts differ, and how a machine drifts, is estimated over all cells: no group can settle its own rows.
 """
 
 from __future__ import annotations
@@ -164,10 +163,9 @@ def speed_pair(
     differs: list[str],
     withheld: Reason | None,
 ) -> Row:
-    """A row with a speedup, as a comparison; only an ok row whose interval excludes 1 is faster or slower.
+    """A row with a speedup, as a comparison. `ratio` is None within one start.
 
-    `ratio` is None within one start. `differs`: serving arguments in which the two differ. `withheld`: why the A/A
-    check allows no claim.
+    `differs`: serving arguments in which the two differ. `withheld`: why the A/A check allows no claim.
     """
     noted = [*([Reason.SERVING_DIFFERS] if differs else []), *([withheld] if withheld is not None else [])]
     return pair_columns(row, baseline.served_cell_key, "speed") | {
@@ -196,10 +194,9 @@ _FAMILY = ("run_id", "step", "condition", "mode")
 
 
 def among_others(pairs: Sequence[Row]) -> list[Row]:
-    """The pairs with their conclusion, their p values corrected for all cells of the run under the same condition.
+    """The pairs with their conclusion, their p values corrected for all ok cells of the run under the same condition.
 
     By its interval alone, one of twenty techniques that gain nothing would read as faster. Holm withdraws such a claim.
-    A row that isn't ok claims nothing, so it is none of so many and has no corrected p.
     """
     families: dict[tuple[str | None, ...], list[Row]] = {}
     for pair in pairs:

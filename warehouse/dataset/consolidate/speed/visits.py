@@ -108,10 +108,7 @@ def by_attempt(requests: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def visited(step: CommittedStep, raw: Raw, windows: Rows, requests: Rows) -> list[Visited]:
-    """What a committed step measured, by condition, mode and machine; conditions that were only judged included.
-
-    Windows are `in_order`, requests `by_attempt`.
-    """
+    """What a step measured, or judged, by condition, mode and machine, from rows `in_order` and `by_attempt`."""
     machines = {row["attempt"]: machine_of(row) for row in placed(step, raw)}
     home, place = machines.get(step.commit.attempt), provenance(step, raw)
     streams = [row for row in requests if row["mode"] == "stream"]
