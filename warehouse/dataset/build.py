@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from configs.step import MeasuredStep, module_of, step_module, step_names
 from warehouse.dataset.bill import BillLine, bill
-from warehouse.dataset.consolidate.comparable import barred, barred_starts, cells_that_fail_parity, lossless_cells
+from warehouse.dataset.consolidate.comparable import barred, cells_that_fail_parity, lossless_cells
 from warehouse.dataset.consolidate.inputs import (
     CellHistory,
     CommittedStep,
@@ -106,7 +106,7 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
     load = [row for each in parts for row in each.load]
     standings = {key: stands for each in parts for key, stands in each.standings.items()}
     failed = cells_that_fail_parity(results, lossless_cells(inventory.steps))  # only what is ok makes a claim
-    speeds = settled_speeds(barred(results, failed), barred_starts(starts, failed), standings)
+    speeds = settled_speeds(barred(results, failed), barred(starts, failed), standings)
     pairs = settled([pair for each in parts for pair in each.pairs], failed)
     dropped = {(step.run_id, step.cell_key) for step in inventory.steps if Reason.DROPPED in step.commit.reasons}
     curves = k_curves(inventory.plans, speeds.results, load, speeds.known, dropped)
@@ -126,19 +126,13 @@ def _by_kind(group: Group) -> Iterator[tuple[StepFile | None, Group]]:
     kinds: dict[type | None, list[CommittedStep]] = {}
     for step in group:
         kinds.setdefault(None if step.spec is None else type(step.spec), []).append(step)
-    for steps in kinds.values():
-        spec = steps[0].spec
-        yield None if spec is None else file_of(spec), tuple(steps)
+    for steps in map(tuple, kinds.values()):
+        yield None if steps[0].spec is None else file_of(steps[0].spec), steps
 
 
 def _ordered(rows: Sequence[Row], columns: Sequence[str]) -> list[Row]:
     """Sorted by nullable columns, nulls first."""
-
-    def key(row: Row) -> tuple[tuple[bool, Any], ...]:
-        values = [row.get(name) for name in columns]
-        return tuple((value is not None, 0 if value is None else value) for value in values)
-
-    return sorted(rows, key=key)
+    return sorted(rows, key=lambda row: [(row.get(name) is not None, row.get(name)) for name in columns])
 
 
 RECORDED = tuple(name for name in ATTEMPTS.column_names() if name in Attempt.model_fields)
@@ -194,11 +188,9 @@ def _billed(line: BillLine, story: PlacementStory) -> Row:
 
 def with_verdicts(load: Sequence[Row], results: Sequence[Row]) -> list[Row]:
     """Rows of `load` with the final verdict on those of `results_consolidated`, which depends on all rows of a run."""
-    said = {tuple(row.get(name) for name in _BESIDE): row for row in results}
-    beside = [said[tuple(row[name] for name in _BESIDE)] for row in load]
-    return [
-        row | {"verdict": each["verdict"], "reasons": each["reasons"]} for row, each in zip(load, beside, strict=True)
-    ]
+    finals = ((row, {"verdict": row["verdict"], "reasons": row["reasons"]}) for row in results)
+    said = {tuple(row.get(name) for name in _BESIDE): final for row, final in finals}
+    return [row | said[tuple(row[name] for name in _BESIDE)] for row in load]
 
 
 _BESIDE = ("run_id", "cell_key", "step", "condition")

@@ -135,8 +135,7 @@ class Points(NamedTuple):
         direct = self._direct(one, other)
         if direct is not None:
             return Ratio(direct.log, direct.lo, direct.hi)
-        gains = [self.gain(each) for each in (one, other)]
-        ours, theirs = gains
+        ours, theirs = self.gain(one), self.gain(other)
         return None if ours is None or theirs is None else apart(ours, theirs)
 
     def gain(self, k: int) -> Estimate | None:

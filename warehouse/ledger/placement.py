@@ -142,21 +142,19 @@ class Placements:
         unattended_s: float | None = None,
     ) -> Placement:
         """Record, under the next free number, that a cluster is about to be rented."""
-        number = max(self._numbers(), default=0) + 1
-        while True:
-            placement = Placement(
-                cell_key=self.cell_key,
-                number=number,
-                cluster=cluster,
-                offer=offer,
-                asked_at=at,
-                flow=flow,
-                idle_s=idle_s,
-                unattended_s=unattended_s,
-            )
-            if self.store.put_new(self._key(number, ""), placement.model_dump_json(indent=1).encode()):
-                return placement
-            number += 1
+        placement = Placement(
+            cell_key=self.cell_key,
+            number=max(self._numbers(), default=0) + 1,
+            cluster=cluster,
+            offer=offer,
+            asked_at=at,
+            flow=flow,
+            idle_s=idle_s,
+            unattended_s=unattended_s,
+        )
+        while not self.store.put_new(self._key(placement.number, ""), placement.model_dump_json(indent=1).encode()):
+            placement = placement.model_copy(update={"number": placement.number + 1})
+        return placement
 
     def up(self, number: int, at: str, rented_at_s: float | None = None) -> None:
         """Record that the node runner was submitted, and when the cloud began to bill; the first record counts."""

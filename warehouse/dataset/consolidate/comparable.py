@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from configs.cell import Serving
 from configs.step import MeasuredStep
@@ -27,10 +27,6 @@ OF_THE_MACHINE = ("--host", "--port", "--download-dir", "--uds", "--per-request-
 VERSIONS = ("engine_version", "model_revision", "draft_revision")
 """Columns of provenance that, with the command line, decide what answers. The card's name isn't one of them. Machines
 of one kind differ in speed, which is checked elsewhere, but they compute the same answers up to rounding."""
-
-OF_A_SPEED = ("engine_version", "gpu_driver")
-"""Columns of provenance that decide a speed whatever the technique, so those of a cell and of its AR must agree. Where
-both serve the same model, so must `model_revision`."""
 
 SAMPLING = ("max_tokens", "temperature", "top_p", "samples", "dataset", "revision", "seed")
 """Fields of an evaluation that make two arms' answers incomparable, or at least worth naming, where they differ."""
@@ -73,14 +69,6 @@ def unequal_columns(one: Row, other: Row, columns: Sequence[str]) -> list[str]:
     """Of these columns of provenance, those that differ; what a row doesn't know is left out."""
     known = [name for name in columns if one.get(name) is not None and other.get(name) is not None]
     return _unequal({name: one[name] for name in known}, {name: other[name] for name in known})
-
-
-def speed_differences(one: Row, other: Row, same_model: bool) -> list[str]:
-    """In what the engines of a cell and of its AR differ that decides a speed.
-
-    A diffusion model is compared with another model's AR: their revisions are of two repositories, so they may differ.
-    """
-    return unequal_columns(one, other, (*OF_A_SPEED, "model_revision") if same_model else OF_A_SPEED)
 
 
 def timed_differently(places: Sequence[Row]) -> str | None:
@@ -212,10 +200,8 @@ def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
     """Index of the first token that differs; where one ends early, its length; None if they are equal."""
     if one == other:  # the usual case, and the fast one
         return None
-    for index, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return index
-    return min(len(one), len(other))
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def gap_at(index: int, *outputs: Output) -> float | None:
@@ -266,23 +252,20 @@ def cells_that_fail_parity(results: Sequence[Result], lossless: Collection[Cell]
     return found
 
 
-def barred(results: Sequence[Result], failed: Mapping[Cell, str]) -> list[Result]:
-    """The rows in their order; all those of cells that fail parity are suspect, whatever was measured."""
-    cells = [(each, failed.get((each.columns["run_id"], each.columns["cell_key"]))) for each in results]
-    return [
-        each if sentence is None else each.worsened("suspect", Reason.PARITY_FAILED, sentence)
-        for each, sentence in cells
-    ]
+Judgeable = TypeVar("Judgeable", Result, Start)
 
 
-def barred_starts(starts: Sequence[Start], failed: Mapping[Cell, str]) -> list[Start]:
-    """Starts in their order; how a broken cell's differ says nothing of the others'. Its controls do."""
+def barred(rows: Sequence[Judgeable], failed: Mapping[Cell, str]) -> list[Judgeable]:
+    """The rows or starts in their order; all those of cells that fail parity are suspect, whatever was measured.
+
+    How a broken cell's starts differ says nothing of the others'. Its controls' do.
+    """
     done = []
-    for start in starts:
-        sentence = failed.get((start.columns["run_id"], start.columns["cell_key"]))
-        if sentence is not None and start.columns["role"] == "cell":
-            start = start._replace(judged=start.judged.worsened("suspect", Reason.PARITY_FAILED, sentence))
-        done.append(start)
+    for each in rows:
+        sentence = failed.get((each.columns["run_id"], each.columns["cell_key"]))
+        if sentence is not None and each.columns.get("role", "cell") == "cell":
+            each = each._replace(judged=each.judged.worsened("suspect", Reason.PARITY_FAILED, sentence))
+        done.append(each)
     return done
 
 

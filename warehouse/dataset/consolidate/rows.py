@@ -18,7 +18,6 @@ from warehouse.dataset.consolidate.inputs import CommittedStep, Group, Raw
 from warehouse.dataset.statistics.accuracy import Comparison
 from warehouse.dataset.statistics.visits import VisitRates
 from warehouse.ledger.clock import usd_of
-from warehouse.ledger.commits import Part
 from warehouse.ledger.tables import PROVENANCE, PROVENANCE_COLUMNS, VERDICTS
 from warehouse.ledger.verdicts import Reason, Severity, Verdict, worst
 
@@ -261,10 +260,10 @@ def commit_seconds(step: CommittedStep, raw: Raw) -> Spent:
     provenance = placed(step, raw)
     prices = {row["attempt"]: row["price_usd_h"] for row in provenance}
     price = prices.get(step.commit.attempt, provenance[-1]["price_usd_h"] if provenance else None)
-    timed = [part for part in (*step.commit.parts, *step.commit.replaced) if part.spent_s is not None]
-    if not timed:  # no part says its seconds
-        return Spent(step.commit.wall_s, usd_of(price, step.commit.wall_s))
-    return _sum(_part(part, prices.get(part.attempt, price)) for part in timed)
+    parts = (*step.commit.parts, *step.commit.replaced)
+    timed = [(part.spent_s, prices.get(part.attempt, price)) for part in parts if part.spent_s is not None]
+    amounts = timed or [(step.commit.wall_s, price)]  # no part says its seconds
+    return _sum(Spent(seconds, usd_of(its_price, seconds)) for seconds, its_price in amounts)
 
 
 def shared(spent: Spent, weights: Sequence[float]) -> list[Spent]:
@@ -282,11 +281,6 @@ def window_seconds(windows: Iterable[Mapping[str, Any]]) -> float:
 def placed(step: CommittedStep, raw: Raw) -> list[dict[str, Any]]:
     """Provenance of every attempt that wrote some, in order; what an attempt said last counts."""
     return sorted(raw.rows(step, PROVENANCE), key=lambda row: (row["attempt"], row["measured_at"]))
-
-
-def _part(part: Part, price_usd_h: float | None) -> Spent:
-    seconds = part.spent_s or 0.0
-    return Spent(seconds, usd_of(price_usd_h, seconds))
 
 
 def _sum(amounts: Iterable[Spent]) -> Spent:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import exp, sqrt
 from typing import NamedTuple
 
-from warehouse.dataset.consolidate.comparable import speed_differences, timed_differently, unequal_serving
+from warehouse.dataset.consolidate.comparable import timed_differently, unequal_columns, unequal_serving
 from warehouse.dataset.consolidate.pairs import pair_columns
 from warehouse.dataset.consolidate.rows import CellStep, Result, Row, Standing, Start
 from warehouse.dataset.consolidate.speed.run import (
@@ -137,8 +137,10 @@ def _refusal(ours: Visits, baseline: Visits | None, concurrency: int | None) -> 
     clients = timed_differently([*ours.places, *baseline.places])
     if clients is not None:
         return f"{Reason.CLIENT_DIFFERS}: the cell and AR were timed by different clients, {clients}"
+    # a diffusion model is compared with another model's AR: their revisions are of two repositories
     same_model = ours.served.model.name == baseline.served.model.name
-    unlike = speed_differences(ours.places[0], baseline.places[0], same_model)
+    deciding = ("engine_version", "gpu_driver", *(["model_revision"] if same_model else []))
+    unlike = unequal_columns(ours.places[0], baseline.places[0], deciding)
     return f"{Reason.SERVING_DIFFERS}: AR was served by another engine: {'; '.join(unlike)}" if unlike else ""
 
 

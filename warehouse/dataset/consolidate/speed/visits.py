@@ -204,10 +204,6 @@ def median_of(requests: Rows, name: str) -> float | None:
 
 def repeats_of(visits: Sequence[Visited]) -> int | None:
     """Repeats of all of them; None: nothing was measured."""
-    timed = sum(len(visit.windows) for visit in visits if visit.shape[1] != "stream")
-    streamed = sum(
-        len({number for row in visit.requests for number in row["repeat"]})
-        for visit in visits
-        if visit.shape[1] == "stream"
-    )
-    return (timed + streamed) or None
+    streamed = (visit.requests for visit in visits if visit.shape[1] == "stream")
+    repeats = sum(len({number for row in rows for number in row["repeat"]}) for rows in streamed)
+    return repeats + sum(len(visit.windows) for visit in visits if visit.shape[1] != "stream") or None
