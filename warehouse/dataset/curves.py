@@ -23,8 +23,8 @@ from configs.visits import Role
 from warehouse.dataset.consolidate.comparable import failure
 from warehouse.dataset.consolidate.inputs import baseline_among
 from warehouse.dataset.consolidate.rows import Row, acceptance_source, made_up
-from warehouse.dataset.consolidate.speed.run import Visits
 from warehouse.dataset.consolidate.speed.settled import WITHHELD, Known
+from warehouse.dataset.consolidate.speed.visits import Visits
 from warehouse.dataset.statistics.proportions import ALPHA
 from warehouse.dataset.statistics.speculation import SAME, Ratio, Smallest, apart, smallest_within_noise
 from warehouse.dataset.statistics.visits import Components, Estimate, ratio_interval

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from warehouse.dataset.consolidate.comparable import timed_differently, unequal_columns, unequal_serving
 from warehouse.dataset.consolidate.pairs import pair_columns
 from warehouse.dataset.consolidate.rows import CellStep, Result, Row, Standing, Start
-from warehouse.dataset.consolidate.speed.run import (
+from warehouse.dataset.consolidate.speed.visits import (
     Arms,
     Load,
     Placebos,
