@@ -144,7 +144,7 @@ def attempt_rows(history: CellHistory) -> list[Row]:
     identity = {
         "run_id": history.run_id,
         "cell_key": history.planned.cell.cell_key,
-        **labels(history.planned),
+        **labels(history.planned.cell, history.planned),
         "unmeasured": list(history.unmeasured),
     }
     return [identity | _row(line) for line in bill(history.placements, history.attempts)]

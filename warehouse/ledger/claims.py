@@ -178,8 +178,7 @@ class Claims:
     def _last_word(self) -> _Word | None:
         """The newest claim, with its flow's heartbeat, or its release; None: no flow ever managed the cell."""
         keys = self.store.list(f"{self.root}/flows")
-        data = self.store.get(f"{self.root}/flow.json")
-        said = None if data is None else FlowHeartbeat.model_validate_json(data)
+        said = FlowHeartbeat.read(self.store, f"{self.root}/flow.json")
         epoch = max(numbers(keys, self._key), default=0)
         if said is not None and said.epoch >= epoch:
             return _Word(said.epoch, said.owner, said.at, said.released, (f"{self.root}/flow.json",))
@@ -189,14 +188,11 @@ class Claims:
     def _heard(self, claim: FlowClaim) -> _Word:
         word = _Word(claim.epoch, claim.owner, claim.granted_at, False, (self._key(claim.epoch),), claim.pulse)
         key = f"{self._run_root}/flows/{claim.pulse}.json"
-        data = None if claim.pulse is None else self.store.get(key)
-        if data is None:
-            return word
-        return word._replace(at=max(word.at, FlowPulse.model_validate_json(data).at), keys=(*word.keys, key))
+        pulse = None if claim.pulse is None else FlowPulse.read(self.store, key)
+        return word if pulse is None else word._replace(at=max(word.at, pulse.at), keys=(*word.keys, key))
 
     def _claim(self, epoch: int) -> FlowClaim | None:
-        data = self.store.get(self._key(epoch))
-        return None if data is None else FlowClaim.model_validate_json(data)
+        return FlowClaim.read(self.store, self._key(epoch))
 
     def _key(self, epoch: int) -> str:
         return f"{self.root}/flows/{epoch:06d}.json"

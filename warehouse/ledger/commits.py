@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -43,6 +43,12 @@ class Record(BaseModel):
     """What a JSON object of a store says."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def read(cls, store: Store, key: str) -> Self | None:
+        """What the object under this key says; None: there is none."""
+        data = store.get(key)
+        return None if data is None else cls.model_validate_json(data)
 
 
 class Part(Record):
@@ -209,8 +215,7 @@ class Ledger:
 
     def read_commit(self, cell_key: str, step: str) -> Commit | None:
         """The step's commit; None while there is none."""
-        data = self.store.get(f"{self.step_root(cell_key, step)}/commit.json")
-        return None if data is None else Commit.model_validate_json(data)
+        return Commit.read(self.store, f"{self.step_root(cell_key, step)}/commit.json")
 
     def keys(self) -> list[str]:
         """Keys of everything about the run's cells: one listing."""

@@ -178,13 +178,10 @@ class Placements:
     def _story(self, number: int) -> PlacementStory:
         if number in self._ended:  # it never changes again
             return self._ended[number]
-        asked, up, end = (self.store.get(self._key(number, word)) for word in ("", ".up", ".end"))
+        asked = Placement.read(self.store, self._key(number, ""))
         assert asked is not None, "placements are never deleted"
-        story = PlacementStory(
-            asked=Placement.model_validate_json(asked),
-            up=None if up is None else PlacementUp.model_validate_json(up),
-            end=None if end is None else PlacementEnd.model_validate_json(end),
-        )
+        up = PlacementUp.read(self.store, self._key(number, ".up"))
+        story = PlacementStory(asked=asked, up=up, end=PlacementEnd.read(self.store, self._key(number, ".end")))
         if story.end is not None:
             self._ended[number] = story
         return story

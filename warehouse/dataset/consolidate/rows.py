@@ -142,7 +142,7 @@ NOTHING = Spent(None, None)  # on a row that took no time of a node: it reads an
 def base_row(step: CommittedStep, raw: Raw, spent: Spent = NOTHING) -> Row:
     """Identity, cost and provenance of a row; `spent` is its share of `step_seconds`."""
     cell, commit = step.planned.cell, step.commit
-    place, names = provenance(step, raw), labels(step.planned)
+    place, names = provenance(step, raw), labels(cell, step.planned)
     return {
         **place,
         **names,
@@ -159,9 +159,8 @@ def base_row(step: CommittedStep, raw: Raw, spent: Spent = NOTHING) -> Row:
     }
 
 
-def labels(planned: PlannedCell) -> Row:
-    """What a cell is called wherever it has a row, and what of it was not really so."""
-    cell = planned.cell
+def labels(cell: Cell, planned: PlannedCell) -> Row:
+    """What this cell, or AR served for it, is called wherever it has a row, and what of it was not really so."""
     return {
         "model": cell.model.name,
         "precision": cell.precision.name,

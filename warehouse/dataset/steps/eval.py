@@ -118,10 +118,8 @@ def _score_rows(arm: Arm, raw: Raw) -> list[Result]:
     scores = raw.rows(step, EVAL_SCORES)
     row = base_row(step, raw) | {
         "metric": metric,
-        "samples": counts["samples"],
-        "truncated": counts["truncated"],
-        "blank": counts["blank"],
         "framework": spec.framework,
+        **{name: counts[name] for name in ("samples", "truncated", "blank")},
     }
     for name in ("framework_version", "dataset_revision"):  # what provenance says stays where the scores are silent
         if scores and scores[0][name] is not None:

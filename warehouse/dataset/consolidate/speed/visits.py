@@ -34,7 +34,7 @@ from warehouse.dataset.consolidate.rows import (
     Spent,
     Start,
     judged,
-    made_up,
+    labels,
     placed,
     provenance,
 )
@@ -187,19 +187,13 @@ def _held_to_one_machine(verdict: Judged, step: CommittedStep, machines: dict[in
 def start_of(visit: Visited, spent: Spent) -> Start:
     """Its row of `visits`, with its share of what its commit took; `run.in_place` fills in its place in the order."""
     step, served, rates = visit.step, visit.served, visit.rates
-    many = rates is not None and len(rates.log_rates) > 1
+    names = labels(served, step.planned)
     energy = energy_of(visit.windows if visit.powered is None else visit.powered)
     columns = {
         "run_id": step.run_id,
         "cell_key": step.cell_key,
         "served_cell_key": visit.place.get("served_cell_key") or served.cell_key,
-        "model": served.model.name,
-        "precision": served.precision.name,
-        "technique": served.technique.name,
-        "k": served.k,
-        "made_up": made_up(served),
-        "engine": served.engine.name,
-        "gpu": step.planned.gpu.name,
+        **{name: names[name] for name in ("model", "precision", "technique", "k", "made_up", "engine", "gpu")},
         "step": step.name,
         "condition": visit.shape[0],
         "mode": visit.shape[1],
@@ -210,7 +204,7 @@ def start_of(visit: Visited, spent: Spent) -> Start:
         "complete": visit.is_complete,
         "repeats": repeats_of([visit]),
         "tok_s": None if rates is None else exp(rates.log_rate),
-        "repeat_sd": stdev(rates.log_rates) if rates is not None and many else None,
+        "repeat_sd": stdev(rates.log_rates) if rates is not None and len(rates.log_rates) > 1 else None,
         **{name: median_of(visit.requests, name) for name in ("ttft_ms", "tpot_ms") if visit.shape[1] == "stream"},
         **{name: energy.get(name) for name in ("energy_j_per_token", "power_w")},
         **spent._asdict(),
