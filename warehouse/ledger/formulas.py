@@ -34,6 +34,7 @@ from configs.steps.load import with_category
 
 def tokens_and_seconds(windows: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
     """Output tokens and seconds of each window: of the steady state where every window has one, else of it all."""
+    # two kinds of seconds in one figure would make its repeats differ by how they were cut
     if all(row.get("steady_s") and row.get("steady_tokens") is not None for row in windows):
         return [(row["steady_tokens"], row["steady_s"]) for row in windows]
     return [(row["completion_tokens"], row["wall_s"]) for row in windows]

@@ -65,7 +65,7 @@ class PlacementUp(Record):
 class MachineEnd(NamedTuple):
     """What the cloud says of a machine's end, seconds since 1970; None: it doesn't say.
 
-    Billed from `launched_at_s` to `at_s`; both the same: there never was one. `interrupted`: the cloud took it back.
+    Billed from `launched_at_s` to `at_s`; both the same: there was none. `interrupted`: the cloud took it back.
     """
 
     at_s: float | None = None
@@ -79,11 +79,10 @@ class MachineEnd(NamedTuple):
 
 
 class PlacementEnd(Record):
-    """The cluster is down, as we learned `at` then. `outcome` is a word of records (`EndingRow.recorded`).
+    """The cluster is down; `at`: when we learned of it. `outcome` is a word of records (`EndingRow.recorded`).
 
     `attempt`: epoch of the lease it belongs to; None: nothing was rented, or another runner has the cell. `machine_...`
-    and `interrupted` are the cloud's words. `estimated`: nobody saw the end, and `at` is until when it was up at the
-    latest.
+    and `interrupted` are the cloud's words. `estimated`: nobody saw the end, and `at` is until when it was up at most.
     """
 
     at: str

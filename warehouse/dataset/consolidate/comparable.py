@@ -224,7 +224,7 @@ EARLY_TOKENS = 16
 """Where no gap between the two best tokens was recorded: no output equals AR's, and one differs within so many tokens.
 
 Rounding also makes many outputs differ (the demo's draft model: 11 of 12, all at near ties), but it leaves some equal
-or acts late. A cell that accepts wrong tokens does neither.
+or acts late. A cell that accepts wrong tokens does neither. Less is no finding: it may have been a tie.
 """
 
 

@@ -18,7 +18,7 @@ where the floor holds, 99 % and more where starts don't differ. An arm's repeat 
 With one to ten degrees of freedom an interval that holds at 5 % need not hold at 5 % over the number of cells, where a
 claim is decided: any false claim in a family came up to 11 % of the time. So the p value of a ratio is stricter than
 its interval. It has no more degrees of freedom than the starts, and no arm's repeats count as scattering less than the
-run's do on average. Then it comes at most 4 % of the time. With one or two degrees the interval is made so, too.
+run's do on average. Then one comes at most 4 % of the time. With one or two degrees the interval is made so, too.
 """
 
 from __future__ import annotations

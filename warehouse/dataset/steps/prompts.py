@@ -6,8 +6,8 @@ answer (`programs_distinct`).
 
 Requests that are sent together, and repeats, are copies of one prompt. Greedy copies write the same tokens, so a step
 of a mixture of experts reads few more experts for all of them than for one, and several in flight are faster than with
-prompts that differ, as `load` has them. Otherwise `code c=4` would be another prompt than `code c=1`, and than the
-prompt of its write-up.
+prompts that differ, as `load` has them. They stay copies all the same: else `code c=4` would be another prompt than
+`code c=1`, and than the prompt of its write-up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a store can do, all resting on `put_new`, create only if absent; and patience with one that is away."""
+"""What a store can do, all resting on `put_new`, create only if absent; and patience with one that is away.
+
+Of objects that are numbered in their names, the one with the highest number is valid.
+"""
 
 from __future__ import annotations
 
