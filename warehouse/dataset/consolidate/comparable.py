@@ -37,7 +37,8 @@ SHOWN_CHARS = 80  # longest value in a sentence; the whole command line is in th
 def judged_as_served(step: CommittedStep, raw: Raw) -> Judged:
     """The node's verdict on a graded step, and what its engine's command line adds to it.
 
-    Guard: the engine that was graded was started like the one that was timed, in the same cell and run.
+    Guard: the engine that was graded was started like the one that was timed, in the same cell and run. The
+    cell's control is another cell, served by an engine of its own.
     """
     verdict, graded = judged(step, raw), provenance(step, raw)
     for other in raw.beside(step):

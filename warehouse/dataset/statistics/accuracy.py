@@ -52,8 +52,7 @@ def mcnemar_p(gained: int, lost: int) -> float:
 def tango_interval(n: int, gained: int, lost: int, z: float) -> tuple[float, float]:
     """Score interval of a paired difference of proportions (Tango, Statistics in Medicine 17 (1998) 891-908).
 
-    It does not shrink to a point where no item is discordant: n identical answers allow a difference of z^2 / (n +
-    z^2).
+    It does not shrink to a point where no item is discordant: n identical answers still allow z^2 / (n + z^2).
     """
     delta = (gained - lost) / n
     low = falling_root(lambda x: tango_score(n, gained, lost, x) - z, -1.0, delta)
@@ -74,7 +73,7 @@ def tango_score(n: int, gained: int, lost: int, difference: float) -> float:
 def carries_lossless(
     parity: tuple[int, int] | None, control: tuple[int, int] | None, conclusion: str | None, delta: float, p_holm: float
 ) -> bool:
-    """Whether "lossless" may be printed: all these prompts are token-identical, the baseline repeats itself, no worse.
+    """Whether "lossless" may be printed: enough prompts are token-identical, the baseline repeats itself, no worse.
 
     `parity` counts greedy outputs against the baseline as (equal, compared); `control` those of the baseline against
     itself. The others are of the paired comparison: `delta` is technique minus baseline, and `p_holm` is two-sided. A
