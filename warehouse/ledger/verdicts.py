@@ -28,7 +28,7 @@ class Reason(StrEnum):
     ENGINE_PREEMPTION = "engine_preemption"  # the engine ran out of KV memory and computed requests twice
     STREAM_MISMATCH = "stream_mismatch"  # the streamed token rate is not the rate of the same work without streaming
     STREAM_BURST = "stream_burst"  # the stream came in one burst, so it says nothing about TPOT
-    # a prefill makes one token; with more in first chunks, TTFT and prefill speed hold decoding
+    # first chunks had more than the one token of a prefill, or came late: TTFT and prefill speed hold decoding
     LATE_FIRST_TOKEN = "late_first_token"
     CLOCK_MISMATCH = "clock_mismatch"  # requests took the client less time than the engine: one of the clocks is wrong
     LOOPING_TEXT = "looping_text"  # the output repeats itself: its speed and acceptance are those of a loop
