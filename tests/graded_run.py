@@ -15,8 +15,7 @@ from tests.tasks.evals.graded import exchange, graded, item
 from tests.warehouse.synthetic import StepWriter, demo_plan
 from tests.warehouse.synthetic import item as tiny_item
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
+from warehouse.ledger.steps import EVAL_ITEMS, EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
 
 GPQA = EvalStep(step="eval-gpqa", items=8)
 IFEVAL = EvalStep(step="eval-ifeval", items=2)

@@ -1,7 +1,7 @@
 """Budgets: what would exceed one does not start; what does is stopped, with everything measured so far committed.
 
 A budget is compared with what was spent (placements; those still up count until now) plus, before a start, what the
-forecast says is left. Sources of both: `warehouse/dataset/spending.py` and `flows/forecast/forecast.py`.
+forecast says is left. Sources of both: `warehouse/dataset/bill.py` and `flows/forecast/forecast.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from configs.errors import SpecsweepError
 from configs.schema import Budget
 from flows.forecast.forecast import CellForecast, Forecast
-from warehouse.dataset.spending import Spending, Spent
+from warehouse.dataset.bill import Spending, Spent
 from warehouse.ledger.looks import SharedLook
 from warehouse.ledger.store import Store
 

@@ -17,7 +17,7 @@ from configs.schema import Plan
 from configs.visits import split_name
 from flows.forecast.estimates import start_s
 from flows.forecast.forecast import forecast
-from warehouse.dataset.spending import Spending, Spent
+from warehouse.dataset.bill import Spending, Spent
 from warehouse.ledger.clock import HOUR_S, dollars, duration
 from warehouse.ledger.commits import Commit, Ledger
 from warehouse.ledger.lease import Heartbeat, Leases

@@ -16,7 +16,7 @@ from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION
 from tasks.evals.regrade import Regraded, RegradeError, regraded
 from warehouse.ledger.commits import Ledger, in_force, newest, read_regrade, rows_in_force, write_regrade
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
+from warehouse.ledger.steps import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
 from warehouse.ledger.store import StoreError
 from warehouse.ledger.tables import VERDICTS
 

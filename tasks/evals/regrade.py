@@ -17,7 +17,7 @@ from tasks.evals.extractors import VERSION
 from tasks.evals.grading import READERS, SCORES_OF, clustered, marks, our_scores, right_by_reader
 from tasks.guards.answers import EXCERPT_CHARS, JUDGED_HERE, step_findings
 from warehouse.ledger.commits import Commit, Grading
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
+from warehouse.ledger.steps import EVAL_SAMPLES, EVAL_SCORES
 from warehouse.ledger.tables import ROW_IDENTITY, Row, Table
 from warehouse.ledger.tables import VERDICTS as VERDICT_ROWS
 from warehouse.ledger.verdicts import Verdict, worst

@@ -29,7 +29,7 @@ from tasks.frameworks.process import FrameworkFailed, Frameworks
 from tasks.guards.answers import Judge, gate_findings, in_full, step_findings
 from tasks.host import environments
 from tasks.host.environment_spec import user_cache
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
+from warehouse.ledger.steps import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
 from warehouse.ledger.tables import Row
 from warehouse.ledger.verdicts import Finding, Judgement, Reason, judge
 

@@ -18,7 +18,7 @@ from tasks.family.words import KINDS, Question, questions
 from tasks.frameworks.job import THOUGHT
 from tasks.guards.answers import EVAL_CHANCE_P, NONE_ALLOWED, SMOKE_CHANCE_P, at_chance, blank_output, truncated
 from tasks.prompts import Prompt
-from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
+from warehouse.ledger.steps import EVAL_ITEMS
 from warehouse.ledger.verdicts import Finding, Judgement, judge
 
 CHOICE_CHANCE = 0.25  # score of guessing among four options

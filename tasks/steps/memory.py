@@ -30,7 +30,7 @@ from tasks.host.process_group import peak_bytes
 from tasks.meters import samples
 from tasks.prompts import prompt_seed
 from tasks.timing.timed import timed
-from warehouse.ledger.steps.memory import MEMORY_STARTS, MODE
+from warehouse.ledger.steps import MEMORY_MODE, MEMORY_STARTS
 from warehouse.ledger.verdicts import Judgement, judge
 
 WEIGHTS_GAUGE = "transformers:weights_bytes"
@@ -77,7 +77,7 @@ async def measure(ctx: StepContext, spec: MemoryStep) -> list[Judgement]:
         short_output(spec.output_tokens, [row["completion_tokens"]]),
         throttled([row]),
     ]
-    return [judge(CONDITION, MODE, found)]
+    return [judge(CONDITION, MEMORY_MODE, found)]
 
 
 def _gauges(page: str) -> dict[str, int]:

@@ -20,7 +20,7 @@ from tasks.context import Progress, StepContext
 from tasks.frameworks.job import THOUGHT
 from tasks.guards.answers import ANY_SUSPECT, blank_output, truncated
 from tasks.prompts import TOKENS_PER_WORD, CountTokens, Cut, Prompt, cut, prompt_seed, words_of
-from warehouse.ledger.steps.needle import NEEDLES
+from warehouse.ledger.steps import NEEDLES
 from warehouse.ledger.verdicts import Finding, Judgement, judge
 
 PROMPT_HASH_HEX_DIGITS = 16  # tells prompts apart; cells of a model are asked the same ones

@@ -14,7 +14,7 @@ from tasks.context import Progress, StepContext
 from tasks.guards.text import improbable_text
 from tasks.guards.tokens import short_output
 from tasks.prompts import prompt_seed
-from warehouse.ledger.steps.parity import PARITY_OUTPUTS
+from warehouse.ledger.steps import PARITY_OUTPUTS
 from warehouse.ledger.verdicts import Finding, Judgement, Reason, judge
 
 

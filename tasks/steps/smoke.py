@@ -14,8 +14,7 @@ from tasks.guards.text import improbable_text
 from tasks.prompts import Prompt
 from tasks.sanity_questions import GENERAL, SanityQuestion
 from tasks.steps.eval_tiny import last_letter
-from warehouse.ledger.steps.evaluation import EXCHANGES
-from warehouse.ledger.steps.smoke import SANITY
+from warehouse.ledger.steps import EXCHANGES, SANITY
 from warehouse.ledger.verdicts import Finding, Judgement, judge
 
 FAMILY_SEED = 10  # gives the sanity questions another draw than smoke's tries and the evaluation's items

@@ -20,8 +20,7 @@ from flows.settling import require_budget, settle, settle_and_require_budget
 from tests.fake_cloud import FakeCluster, FakeSite, context, offer
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.test_ledger import elsewhere
-from warehouse.dataset.bill import bill
-from warehouse.dataset.spending import Spending
+from warehouse.dataset.bill import Spending, bill
 from warehouse.ledger.claims import Claims
 from warehouse.ledger.clock import SYSTEM, iso_of, moment_s
 from warehouse.ledger.commits import Ledger

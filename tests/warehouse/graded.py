@@ -8,7 +8,7 @@ from typing import Any
 from configs.schema import PlannedCell
 from configs.steps.eval import EvalStep
 from tests.warehouse.synthetic import FINE, DemoRun, demo_plan
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
+from warehouse.ledger.steps import EVAL_SAMPLES, EVAL_SCORES
 from warehouse.ledger.store import Store
 from warehouse.ledger.tables import Row
 

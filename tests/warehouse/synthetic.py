@@ -17,8 +17,7 @@ from warehouse.dataset.build import Consolidated, consolidate
 from warehouse.ledger.clock import SYSTEM, Clock
 from warehouse.ledger.commits import Commit, CommitResult, Ledger, Part
 from warehouse.ledger.lease import Attempt, Leases
-from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
-from warehouse.ledger.steps.parity import PARITY_OUTPUTS
+from warehouse.ledger.steps import EVAL_ITEMS, PARITY_OUTPUTS
 from warehouse.ledger.store import Store
 from warehouse.ledger.tables import PROVENANCE, VERDICTS, Row, Table
 from warehouse.ledger.timed_tables import REQUESTS, WINDOWS

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from configs.step import MeasuredStep, module_of, step_module, step_names
 from warehouse.dataset.bill import BillLine, bill
-from warehouse.dataset.consolidate.comparable import barred, barred_starts, cells_that_fail_parity, lossless_cells
+from warehouse.dataset.consolidate.comparable import barred, cells_that_fail_parity, lossless_cells
 from warehouse.dataset.consolidate.inputs import (
     CellHistory,
     CommittedStep,
@@ -32,19 +32,14 @@ from warehouse.ledger.verdicts import Reason
 class StepFile(Protocol):
     """What every `warehouse/dataset/steps/<step>.py` provides."""
 
-    TABLES: tuple[Table, ...]
-    """Raw tables that only this step writes."""
+    TABLES: tuple[Table, ...]  # raw tables that only this step writes
 
     def rows(self, group: Group, raw: Raw) -> Made:
         """Rows of the dataset, for all cells of one comparison group at once."""
 
 
 def file_of(spec: MeasuredStep) -> StepFile:
-    """The file that makes a step's rows.
-
-    Raises:
-        StepIncomplete: there is none.
-    """
+    """The file that makes a step's rows. StepIncomplete: there is none."""
     return cast(StepFile, module_of("warehouse.dataset", spec))
 
 
@@ -59,8 +54,7 @@ BATCH_ROWS = 200_000
 
 Rows of tables that are only kept (`Table.is_consolidated`) don't count, for nothing fetches them."""
 
-BATCH_PARTS = 1_000
-"""Parts read at a time."""
+BATCH_PARTS = 1_000  # parts read at a time
 
 _CELL = ("model", "precision", "technique", "k")
 _CURVE = ("model", "precision", "technique", "draft", "step", "concurrency", "condition", "mode", "run_id", "k")
@@ -76,8 +70,8 @@ ORDERS = {
 }  # fmt: skip
 """Order of each table's rows.
 
-Run and cell come last, so that equal rows of several runs are next to each other. Starts of one machine are in the
-order in which they were made. A whole suite comes before its categories."""
+Run and cell come last, so that equal rows of several runs are neighbours; starts of one machine are as they were made.
+"""
 
 
 class Consolidated(NamedTuple):
@@ -95,8 +89,7 @@ class Consolidated(NamedTuple):
 def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
     """Turn the commits and attempts of these runs into rows of the product tables.
 
-    Raises:
-        StoreError: a record or a part can't be read, or is not what its commit says.
+    StoreError: a record or a part can't be read, or is not what its commit says.
     """
     inventory = take_inventory(store, run_ids)
     parts: list[Made] = []
@@ -113,7 +106,7 @@ def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
     load = [row for each in parts for row in each.load]
     standings = {key: stands for each in parts for key, stands in each.standings.items()}
     failed = cells_that_fail_parity(results, lossless_cells(inventory.steps))  # only what is ok makes a claim
-    speeds = settled_speeds(barred(results, failed), barred_starts(starts, failed), standings)
+    speeds = settled_speeds(barred(results, failed), barred(starts, failed), standings)
     pairs = settled([pair for each in parts for pair in each.pairs], failed)
     dropped = {(step.run_id, step.cell_key) for step in inventory.steps if Reason.DROPPED in step.commit.reasons}
     curves = k_curves(inventory.plans, speeds.results, load, speeds.known, dropped)
@@ -133,19 +126,13 @@ def _by_kind(group: Group) -> Iterator[tuple[StepFile | None, Group]]:
     kinds: dict[type | None, list[CommittedStep]] = {}
     for step in group:
         kinds.setdefault(None if step.spec is None else type(step.spec), []).append(step)
-    for steps in kinds.values():
-        spec = steps[0].spec
-        yield None if spec is None else file_of(spec), tuple(steps)
+    for steps in map(tuple, kinds.values()):
+        yield None if steps[0].spec is None else file_of(steps[0].spec), steps
 
 
 def _ordered(rows: Sequence[Row], columns: Sequence[str]) -> list[Row]:
     """Sorted by nullable columns, nulls first."""
-
-    def key(row: Row) -> tuple[tuple[bool, Any], ...]:
-        values = [row.get(name) for name in columns]
-        return tuple((value is not None, 0 if value is None else value) for value in values)
-
-    return sorted(rows, key=key)
+    return sorted(rows, key=lambda row: [(row.get(name) is not None, row.get(name)) for name in columns])
 
 
 RECORDED = tuple(name for name in ATTEMPTS.column_names() if name in Attempt.model_fields)
@@ -157,7 +144,7 @@ def attempt_rows(history: CellHistory) -> list[Row]:
     identity = {
         "run_id": history.run_id,
         "cell_key": history.planned.cell.cell_key,
-        **labels(history.planned),
+        **labels(history.planned.cell, history.planned),
         "unmeasured": list(history.unmeasured),
     }
     return [identity | _row(line) for line in bill(history.placements, history.attempts)]
@@ -201,11 +188,9 @@ def _billed(line: BillLine, story: PlacementStory) -> Row:
 
 def with_verdicts(load: Sequence[Row], results: Sequence[Row]) -> list[Row]:
     """Rows of `load` with the final verdict on those of `results_consolidated`, which depends on all rows of a run."""
-    said = {tuple(row.get(name) for name in _BESIDE): row for row in results}
-    beside = [said[tuple(row[name] for name in _BESIDE)] for row in load]
-    return [
-        row | {"verdict": each["verdict"], "reasons": each["reasons"]} for row, each in zip(load, beside, strict=True)
-    ]
+    finals = ((row, {"verdict": row["verdict"], "reasons": row["reasons"]}) for row in results)
+    said = {tuple(row.get(name) for name in _BESIDE): final for row, final in finals}
+    return [row | said[tuple(row[name] for name in _BESIDE)] for row in load]
 
 
 _BESIDE = ("run_id", "cell_key", "step", "condition")

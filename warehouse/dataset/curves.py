@@ -1,19 +1,13 @@
 """Curves over K: cells of a run that differ in nothing but how many tokens they draft, and which K to take.
 
-A curve has points under each condition: its rows, and the starts by which one K may be compared with another.
-
 The rule of a recommendation is in `statistics/speculation.py`. It refuses incomplete data, then takes the smallest K
-within noise of the fastest. AR is among the candidates, as a draft of no token. A load or a category that wasn't
-measured gets no recommendation.
+within noise of the fastest, AR among them as a draft of no token. Each load or category that was measured has its own.
 
-Which K are out after one visit of each: so much slower in every condition that another start can't change it.
-
-After one visit nothing in the run says how much starts differ, so what they may differ by is allowed for. A K is kept
-where anything is in doubt. It may have a row that isn't ok or has no interval, or a condition that was not measured. Or
-there may be a single condition in which it may yet be within noise of the fastest.
-
-Some cells are no yardstick for the others, however fast they are. Their text differs from AR's, or they ran on another
-machine or, as an AR cell may, under other serving arguments. So the rule can waste a visit, and never a winner.
+A K is out after one visit if it is so much slower in every condition that another start can't change it. What starts
+may differ by is allowed for, since one visit can't show it. Where anything is in doubt, the K is kept: a row that isn't
+ok or has no interval, a condition that was not measured. A cell is no yardstick for others, however fast, if its text
+differs from AR's, or if it ran on another machine or under other serving arguments. So the rule can waste a visit, and
+never a winner.
 """
 
 from __future__ import annotations
@@ -29,18 +23,15 @@ from configs.visits import Role
 from warehouse.dataset.consolidate.comparable import failure
 from warehouse.dataset.consolidate.inputs import baseline_among
 from warehouse.dataset.consolidate.rows import Row, acceptance_source, made_up
-from warehouse.dataset.consolidate.speed.run import Visits
 from warehouse.dataset.consolidate.speed.settled import WITHHELD, Known
+from warehouse.dataset.consolidate.speed.visits import Visits
 from warehouse.dataset.statistics.proportions import ALPHA
 from warehouse.dataset.statistics.speculation import SAME, Ratio, Smallest, apart, smallest_within_noise
 from warehouse.dataset.statistics.visits import Components, Estimate, ratio_interval
 from warehouse.ledger.verdicts import Reason
 
-Shape = tuple[str, Any, Any]
-"""Step, condition and mode."""
-
-AR_K = 0
-"""What plain decoding is on a curve: a draft of no token."""
+Shape = tuple[str, Any, Any]  # step, condition and mode
+AR_K = 0  # what plain decoding is on a curve: a draft of no token
 
 
 class Curve(NamedTuple):
@@ -94,10 +85,7 @@ def curves_of(run_id: str, planned: Sequence[PlannedCell]) -> list[Curve]:
 
 
 def shapes_of(rows: Iterable[Row]) -> list[Shape]:
-    """What was measured of a curve's cells: each is a curve of its own, and never adds to another one.
-
-    Prefill is none, though it has a rate: nothing is drafted in it, and K changes nothing about it.
-    """
+    """What was measured of a curve's cells, each a curve of its own; not prefill, about which K changes nothing."""
     return sorted({shape_of(row) for row in rows if row.get("tok_s") is not None and row.get("mode") != PREFILL})
 
 
@@ -118,8 +106,7 @@ class Point(NamedTuple):
     row: Row
     starts: Visits | None
     baseline: Visits | None
-    found: Components
-    """What varies from start to start in its run."""
+    found: Components  # what varies from start to start in its run
 
     @property
     def is_ok(self) -> bool:
@@ -134,8 +121,7 @@ class Points(NamedTuple):
     shape: Shape
     by_k: Mapping[int, Point]
     """Of every K that has a row, whatever its verdict; 0 is the run's AR cell, where it has one."""
-    withheld: Reason | None
-    """Why a run of theirs claims no speed under this condition; None: all may."""
+    withheld: Reason | None  # why a run of theirs claims no speed under this condition; None: all may
 
     @property
     def concurrency(self) -> int | None:
@@ -149,8 +135,7 @@ class Points(NamedTuple):
         direct = self._direct(one, other)
         if direct is not None:
             return Ratio(direct.log, direct.lo, direct.hi)
-        gains = [self.gain(each) for each in (one, other)]
-        ours, theirs = gains
+        ours, theirs = self.gain(one), self.gain(other)
         return None if ours is None or theirs is None else apart(ours, theirs)
 
     def gain(self, k: int) -> Estimate | None:
@@ -210,20 +195,16 @@ def _starts(row: Row, planned: PlannedCell, role: Role, known: Known) -> Visits 
     return known.arms.get((arm, (row["condition"], row["mode"])))
 
 
-OUT = "out after its first visit"
-"""Why a K is no candidate that was dropped on the way back."""
+OUT = "out after its first visit"  # why a K is no candidate that was dropped on the way back
 
 
 class Choice(NamedTuple):
     """What was found of one curve under one condition."""
 
-    k: int | None
-    """Recommended; 0: draft nothing; None: `refusal` says why there is no recommendation."""
+    k: int | None  # recommended; 0: draft nothing; None: `refusal` says why there is no recommendation
     fastest: int | None
-    ratios: Mapping[int, Ratio]
-    """Of each K over the fastest."""
-    excluded: tuple[str, ...]
-    """K that were measured and can't be recommended, with the reason."""
+    ratios: Mapping[int, Ratio]  # of each K over the fastest
+    excluded: tuple[str, ...]  # K that were measured and can't be recommended, with the reason
     refusal: str
     wording: str
 
@@ -283,10 +264,7 @@ def _refusal(points: Points, rows: Sequence[Row], excluded: Mapping[int, str]) -
 
 
 def _lacking(points: Points, k: int, rows: Sequence[Row]) -> str:
-    """What is missing for one K: its rate, planned engine starts of it or of its own AR, parity; empty: nothing.
-
-    Parity is asked for where it was planned: the fastest K may be one that accepts what it shouldn't.
-    """
+    """What is missing for one K: its rate, planned starts of it or of its own AR, planned parity; empty: nothing."""
     curve, point = points.curve, points.by_k.get(k)
     planned = curve.baseline if k == AR_K else curve.cells[k]
     if k == AR_K and all(each.control is not None for each in curve.cells.values()):
@@ -339,8 +317,8 @@ H200 showed 0.05 %, bench/h200): a visit that is saved by mistake costs a result
 def out_after_first_visit(curves: Iterable[Curve], results: Sequence[Row]) -> dict[str, str]:
     """Cells that need no further visit, with the sentence that says why.
 
-    Rows of parity say whose speed is no measure for others. AR's own control comes on the way back, so a cell that will
-    fail isn't barred yet.
+    AR's own control comes on the way back, so a cell that will fail parity isn't barred yet: rows of parity say it
+    here.
     """
     parity = [row for row in results if row["step"] == "parity"]
     doubted = {

@@ -1,9 +1,7 @@
-"""Rows of `k_curves` and `recommendations`, made once all speeds of a run are settled.
-
-Theory next to measurement: what the acceptance that was measured is worth at the cost of a step that was measured.
+"""Rows of `k_curves` and `recommendations`, made once all speeds of a run are settled: theory next to measurement.
 
 Every step is taken in units of a step of AR on its own machine, so that a curve whose cells ran on several machines is
-one line. The line is fitted per curve and condition: verifying K tokens and drafting them costs more in a batch.
+one line. It is fitted per curve and condition: verifying K tokens and drafting them costs more in a batch.
 
 Theory is of K tokens at every step. N-gram and suffix draft at some steps, dynamic K fewer tokens: of those there are
 measured steps, and no theory.
@@ -61,17 +59,14 @@ class Step(NamedTuple):
         return step_ms(self.measured) / step_ms(self.baseline)
 
 
-Prefills = Mapping[str, float]
-"""Time to first token in ms, by cell key."""
+Prefills = Mapping[str, float]  # time to first token in ms, by cell key
 
 
 def steps_of(points: Points, rows: Sequence[Row], load: Sequence[Row]) -> dict[int, Step]:
     """The steps of every K that is ok and has an AR to compare with; 0 is AR itself.
 
-    Prefill is taken out of all of them or of none: where AR or one K lacks it, a line would show that as a cost.
-    There are none where Little's law doesn't hold: on a schedule, and where a workload's seconds have ramp and tail.
-
-    `rows` has streamed ones, which know the prefill, and AR's; rows of `load` know the length of answers, too.
+    Prefill is taken out of all of them or of none: where one lacks it, a line would show that as a cost. There are none
+    where Little's law doesn't hold: on a schedule, and where a workload's seconds have ramp and tail.
     """
     concurrency = points.concurrency
     if concurrency is None or (points.shape[0] == "prompts" and concurrency > 1):
@@ -97,10 +92,9 @@ def steps_of(points: Points, rows: Sequence[Row], load: Sequence[Row]) -> dict[i
 def always_drafting(points: Points, load: Sequence[Row]) -> frozenset[int]:
     """The K that drafted K tokens at every step behind a prefill, so that theory is of them.
 
-    Decoding steps are known by what they accepted: tokens per step less 1, as acceptance length is of steps that
-    drafted. So nothing is known of a K of which nothing was accepted. Tokens accepted behind the end of an answer are
-    counted, too, and look like further steps. Per answer they are at most a whole draft's, so K + 1 tokens; divided by
-    the tokens that a draft brings, these are steps.
+    Decoding steps are known by what they accepted: tokens per step less 1; nothing is known where nothing was accepted.
+    Tokens accepted behind the end of an answer look like further steps: at most K + 1 per answer, divided by the tokens
+    that a draft brings.
     """
     answers = _answers(points, load)
     found = set()
@@ -121,10 +115,7 @@ def always_drafting(points: Points, load: Sequence[Row]) -> frozenset[int]:
 
 
 def theory_columns(k: int, point: Point, step: Step | None, cost: StepCost | None, *, is_always: bool) -> Row:
-    """Columns of `k_curves` that say what theory expects of one K, and how far off it is.
-
-    There is no theory of a K that wasn't drafted at every step (`is_always`).
-    """
+    """What theory expects of one K, and how far off it is; nothing of one not drafted at every step."""
     columns: Row = {"step_ms": None if step is None else step_ms(step.measured)}
     if k == AR_K:
         return columns
@@ -195,10 +186,7 @@ def k_curves(
     known: Known,
     dropped: Collection[Cell] = (),
 ) -> Curves:
-    """The curves of all runs under all conditions that any of their cells was measured under.
-
-    `results` are settled; `dropped` cells were not visited again because their K was out.
-    """
+    """The curves of all runs under all conditions; `dropped` cells were not visited again because their K was out."""
     made, measured, latencies = Curves([], []), _by_run(results), _by_run(load)
     for run_id, planned in plans.items():
         gone = {cell for run, cell in dropped if run == run_id}

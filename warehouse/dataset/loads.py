@@ -30,7 +30,6 @@ GROWN_DEVIATIONS = 3.0
 Poisson, so its variance is its mean L (M/G/inf: Cox and Miller, "The Theory of Stochastic Processes", 1965). The
 difference between two moments has a variance of 2 L."""
 
-
 ENDS_SHARE = 0.05
 """Share of the ends on either side that is no part of the rate: one long answer at the end would set it. In
 between, as many end as arrive in as long a time if the engine keeps up; if it doesn't, the rate is its capacity."""
@@ -42,21 +41,16 @@ SWIFTER = 0.25
 class Followed(NamedTuple):
     """One schedule on one machine; requests in flight are counted from `FILLED_SHARE` of it to its last request."""
 
-    offered_s: float
-    """Requests per second that were asked for."""
+    offered_s: float  # requests per second that were asked for
     arrived_s: float | None
     """Requests per second that were due, between the first and the last `ENDS_SHARE` of them. By chance this rate
     differs from the one asked for, and `answered_s` is to be compared with this one. None: all were due at once."""
     answered_s: float | None
     """Requests per second that ended, between the first and the last `ENDS_SHARE` of all ends; None: it was filling."""
-    in_flight: float
-    """Mean number of requests in flight."""
-    before: int
-    """In flight at its beginning."""
-    after: int
-    """In flight at its end."""
-    arrived: int
-    """Requests that were due in it."""
+    in_flight: float  # mean number of requests in flight
+    before: int  # in flight at its beginning
+    after: int  # in flight at its end
+    arrived: int  # requests that were due in it
 
     @property
     def is_overloaded(self) -> bool | None:
@@ -118,23 +112,17 @@ def _longest_s(rows: Sequence[Row], begin: float) -> float:
 NAMED = ("run_id", "cell_key", "model", "precision", "technique", "k", "engine", "gpu", "machine", "step", "condition")
 """What a row of `load` has from its row of `results_consolidated`."""
 
-ITL = "itl"
-"""The latency that is of tokens; all others are of requests."""
-
-FROM_DUE = ("ttft", "e2e")
-"""Latencies that begin with the request: on a schedule, when it was due."""
-
-LATE_QUANTILE = 0.95
-"""Of how late requests were sent."""
+ITL = "itl"  # the latency that is of tokens; all others are of requests
+FROM_DUE = ("ttft", "e2e")  # latencies that begin with the request: on a schedule, when it was due
+LATE_QUANTILE = 0.95  # of how late requests were sent
 
 
 def load_row(
     row: Row, category: str | None, requests: Sequence[Row], limits: Limits | None, schedules: Sequence[Followed]
 ) -> Row:
-    """Latencies and goodput of one condition.
+    """Latencies and goodput of one condition, a category's or (None) the whole suite's.
 
-    `category` is None for the whole suite. Requests are `timed`, of all starts on the row's machine. Closed loops have
-    no schedules.
+    Requests are `timed`, of all starts on the row's machine. Closed loops have no schedules.
     """
     steady = [each for each in requests if each["is_steady"]]
     prompts = len({each["prompt_id"] for each in steady})
@@ -214,10 +202,7 @@ def _latency_ms(request: Row, name: str) -> float | None:
 
 
 def _requests_s(row: Row, category: str | None, steady: Sequence[Row], schedules: Sequence[Followed]) -> float | None:
-    """Requests answered per second: by Little's law concurrency over a slot's mean time; on a schedule all that ended.
-
-    None: it can't be known, as for a category's part in a schedule.
-    """
+    """Requests answered per second, on a schedule all that ended; else by Little's law. None: it can't be known."""
     if schedules:
         return _mean_known([each.answered_s for each in schedules]) if category is None else None
     seconds = fsum(each["slot_share"] * each["wall_s"] for each in steady)
@@ -225,10 +210,9 @@ def _requests_s(row: Row, category: str | None, steady: Sequence[Row], schedules
 
 
 def _goodput(steady: Sequence[Row], requests_s: float | None, limits: Limits | None) -> Row:
-    """Requests per second that kept every limit.
+    """Requests per second that kept every limit; an answer of one chunk has no TPOT, and breaks no limit on it.
 
-    Source: `--goodput` of vLLM's `bench serve`, after DistServe (Zhong et al., arXiv 2401.09670): good requests over
-    seconds. An answer of one chunk has no TPOT, and breaks no limit on it.
+    Source: `--goodput` of vLLM's `bench serve`, after DistServe (Zhong et al., arXiv 2401.09670).
     """
     if limits is None or not steady:
         return {"requests_s": requests_s}

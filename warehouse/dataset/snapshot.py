@@ -3,10 +3,7 @@
     snapshots/<version>/results_consolidated.parquet, .csv, pairs.parquet, attempts.parquet
     snapshots/manifests/<n>.json        created only if absent; the highest n is current
 
-Copies of the current files at the root of the store are a convenience (one stable path to open); the manifest is the
-truth.
-
-Its files: Parquet with meanings in its schema, CSV for spreadsheets, and the data dictionary.
+Copies of the current files at the root of the store, and the data dictionary there, are a convenience.
 """
 
 from __future__ import annotations
@@ -31,11 +28,8 @@ from warehouse.ledger.store import Store, StoreError
 from warehouse.ledger.store.protocol import numbers
 from warehouse.ledger.tables import SCHEMA_VERSION, Row, Table, encode, sha256_hex
 
-CSV_TABLES = (RESULTS_CONSOLIDATED.name,)
-"""Tables that are also written as CSV."""
-
-DICTIONARY_KEY = "DATA_DICTIONARY.md"
-"""Where the data dictionary is kept in a store."""
+CSV_TABLES = (RESULTS_CONSOLIDATED.name,)  # tables that are also written as CSV
+DICTIONARY_KEY = "DATA_DICTIONARY.md"  # where the data dictionary is kept in a store
 
 HASHED_DIGITS = 9
 """Significant digits of a float that count as content: sums differ in the last bits from machine to machine."""
@@ -115,14 +109,9 @@ def _described(table: Table) -> list[str]:
     return lines
 
 
-MANIFESTS = "snapshots/manifests"
-"""Outside the data folders, so that those hold nothing but tables."""
-
-PUBLISH_TRIES = 8
-"""Builds before giving up to publishers that are always faster; even two at a time are rare."""
-
-VERSION_HEX_DIGITS = 16
-"""Length of a version: 64 bits of sha256."""
+MANIFESTS = "snapshots/manifests"  # outside the data folders, so that those hold nothing but tables
+PUBLISH_TRIES = 8  # builds before giving up to publishers that are always faster; even two at a time are rare
+VERSION_HEX_DIGITS = 16  # length of a version: 64 bits of sha256
 
 
 class SnapshotFile(Record):
@@ -146,11 +135,7 @@ class Manifest(Record):
     files: tuple[SnapshotFile, ...]
 
     def file(self, name: str) -> SnapshotFile:
-        """The file with that name, e.g. `pairs.parquet`.
-
-        Raises:
-            StoreError: the snapshot has no such file.
-        """
+        """The file with that name, e.g. `pairs.parquet`. StoreError: there is none."""
         for file in self.files:
             if file.key.rsplit("/", 1)[1] == name:
                 return file
@@ -160,10 +145,7 @@ class Manifest(Record):
 def publish(store: Store, run_ids: Sequence[str] | None = None) -> Manifest:
     """Consolidate, store a snapshot and make it current; if nothing changed, the current one stays.
 
-    None means all runs of the store.
-
-    Raises:
-        StoreError: something can't be read or written, or other publishers won every race.
+    None means all runs of the store. StoreError: it can't be read or written, or other publishers won every race.
     """
     for _ in range(PUBLISH_TRIES):
         # the number is taken before the ledger is read: anyone publishing meanwhile may have seen more, so build again
@@ -178,15 +160,9 @@ def publish(store: Store, run_ids: Sequence[str] | None = None) -> Manifest:
 def publish_rows(
     store: Store, rows: Mapping[str, Sequence[Row]], run_ids: Sequence[str], before: Manifest | None
 ) -> Manifest | None:
-    """Make these rows the store's current snapshot; if they are what `before` has, that one stays.
+    """Make these rows, by product table, the current snapshot; if they are what `before` has, that one stays.
 
-    `rows` are by product table; `before` is the manifest that was current when they were read.
-
-    Returns:
-        The manifest; None: another publisher was first.
-
-    Raises:
-        StoreError: something can't be read or written.
+    `before` was current when they were read. None: another publisher was first.
     """
     content = content_hash(rows)
     if before is not None and (before.content_sha256, before.schema_version) == (content, SCHEMA_VERSION):
@@ -215,11 +191,7 @@ def publish_rows(
 
 
 def current(store: Store) -> Manifest | None:
-    """The manifest with the highest number; None: nothing was published yet.
-
-    Raises:
-        StoreError: it is damaged.
-    """
+    """The manifest with the highest number; None: nothing was published yet. StoreError: it is damaged."""
     number = max(numbers(store.list(MANIFESTS), _manifest_key), default=0)
     data = store.get(_manifest_key(number)) if number else None
     # a listing may lag behind writes, so the manifests that follow are looked up by name
@@ -229,11 +201,7 @@ def current(store: Store) -> Manifest | None:
 
 
 def read_current(store: Store, table: str = RESULTS_CONSOLIDATED.name) -> pl.DataFrame:
-    """One table of the current snapshot: results_consolidated, pairs or attempts.
-
-    Raises:
-        StoreError: nothing was published yet, or the file is not what the manifest says.
-    """
+    """One table of the current snapshot, e.g. `pairs`. StoreError: nothing was published, or it was changed since."""
     manifest = current(store)
     if manifest is None:
         raise StoreError(f"{store.url} has no snapshot yet: run a sweep, or `sweep report`")
@@ -241,11 +209,7 @@ def read_current(store: Store, table: str = RESULTS_CONSOLIDATED.name) -> pl.Dat
 
 
 def read_table(store: Store, manifest: Manifest, table: str) -> pl.DataFrame:
-    """One table of any snapshot.
-
-    Raises:
-        StoreError: no such table, or the file is not what the manifest says.
-    """
+    """One table of any snapshot. StoreError: there is none, or its file is not what the manifest says."""
     if table not in PRODUCT_TABLES:
         raise StoreError(f"no table {table!r}: use one of {', '.join(PRODUCT_TABLES)}")
     data = _verified(store, manifest.file(f"{table}.parquet"))

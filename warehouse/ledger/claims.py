@@ -6,11 +6,10 @@
 
 Two flows that begin at the same moment create the same epoch, and one of them learns so from the write itself.
 
-A machine whose end was not seen counts as ended at the last sign of it or of its flow, plus its idle time.
-Runner and flow keep a machine up. Without a runner it removes itself after its idle time (the task's `autostop`).
-Without a flow it does so after the time that its own timer gives it (`cloud.unattended_h`). A flow that lives closes
-its records. So a placement whose record was never closed cost nothing beyond that moment, however late the record is
-read. Billing it only until then keeps an unattended weekend from using up a budget.
+A machine whose end was not seen counts as ended at the last sign of it or of its flow, plus its idle time: it removes
+itself after that without a runner (the task's `autostop`), and without a flow after the time of its own timer
+(`cloud.unattended_h`). A flow that lives closes its records, so an open one cost nothing beyond that moment, however
+late it is read, and an unattended weekend doesn't use up a budget.
 """
 
 from __future__ import annotations
@@ -26,15 +25,13 @@ from warehouse.ledger.placement import PlacementStory
 from warehouse.ledger.store import StoreError
 from warehouse.ledger.store.protocol import numbers
 
-FLOW_DEADLINE_S = 120.0
-"""Silence after which a flow no longer counts as managing its clusters; it beats every 30 s."""
+FLOW_DEADLINE_S = 120.0  # silence after which a flow no longer counts as managing its clusters; it beats every 30 s
 
 
 class FlowClaim(Record):
     """The right to manage a cell's clusters (`owner`: `owner.owner_name`). `epoch` counts flows, from 1.
 
-    `heard_at`: when the flow before it gave its last sign; None: there was none. `pulse` names the heartbeat that
-    counts for the cell from then on.
+    `heard_at`: last sign of the flow before it, if any. `pulse`: the heartbeat that counts for the cell from then on.
     """
 
     cell_key: str
@@ -46,10 +43,7 @@ class FlowClaim(Record):
 
 
 class FlowHeartbeat(Record):
-    """Who manages a cell's clusters now, by which claim. `released`: it no longer does.
-
-    `epoch` is 0 where an earlier version wrote it, which took no claims.
-    """
+    """Who manages a cell now; `released`: no longer. `epoch` 0: of an earlier version, without claims."""
 
     owner: str
     at: str
@@ -111,10 +105,8 @@ class Claims:
     def take(self, owner: str, pulse: str | None = None) -> FlowClaim:
         """Become the cell's manager; `pulse` names the heartbeat by which it is heard of from then on.
 
-        A claim by the same pulse is no other flow's: the store took it, and its answer was lost.
-
-        Raises:
-            ManagedElsewhere: another flow is, or was faster.
+        A claim by the same pulse is no other flow's: the store took it, and its answer was lost. ManagedElsewhere:
+        another flow is, or was faster.
         """
         last = self._last_word()
         if last is not None and not _is_by(last, owner, pulse) and self._holds(last):
@@ -122,11 +114,7 @@ class Claims:
         return self._take((last.epoch if last else 0) + 1, owner, last.at if last else None, pulse)
 
     def renew(self, claim: FlowClaim, heard_at: str) -> FlowClaim:
-        """Take the cell again for a flow that gave no sign since then: another one may have come meanwhile.
-
-        Raises:
-            ManagedElsewhere: one has.
-        """
+        """Take the cell again for a flow that gave no sign since then. ManagedElsewhere: another one came meanwhile."""
         return self._take(claim.epoch + 1, claim.owner, heard_at, claim.pulse)
 
     def _take(self, epoch: int, owner: str, heard_at: str | None, pulse: str | None) -> FlowClaim:
@@ -161,10 +149,7 @@ class Claims:
         return last is not None and last.owner == owner and not last.released
 
     def age_s(self) -> float | None:
-        """Seconds since its manager was heard of, by the store's clock; None: it never had one, or was released.
-
-        The time in which the store was away is among them (see `Store.silence_s`).
-        """
+        """Seconds since its manager was heard of, absences of the store included; None: never, or released."""
         last = self._last_word()
         return None if last is None or last.released else self._youngest(last, self.store.age_s)
 
@@ -193,8 +178,7 @@ class Claims:
     def _last_word(self) -> _Word | None:
         """The newest claim, with its flow's heartbeat, or its release; None: no flow ever managed the cell."""
         keys = self.store.list(f"{self.root}/flows")
-        data = self.store.get(f"{self.root}/flow.json")
-        said = None if data is None else FlowHeartbeat.model_validate_json(data)
+        said = FlowHeartbeat.read(self.store, f"{self.root}/flow.json")
         epoch = max(numbers(keys, self._key), default=0)
         if said is not None and said.epoch >= epoch:
             return _Word(said.epoch, said.owner, said.at, said.released, (f"{self.root}/flow.json",))
@@ -204,14 +188,11 @@ class Claims:
     def _heard(self, claim: FlowClaim) -> _Word:
         word = _Word(claim.epoch, claim.owner, claim.granted_at, False, (self._key(claim.epoch),), claim.pulse)
         key = f"{self._run_root}/flows/{claim.pulse}.json"
-        data = None if claim.pulse is None else self.store.get(key)
-        if data is None:
-            return word
-        return word._replace(at=max(word.at, FlowPulse.model_validate_json(data).at), keys=(*word.keys, key))
+        pulse = None if claim.pulse is None else FlowPulse.read(self.store, key)
+        return word if pulse is None else word._replace(at=max(word.at, pulse.at), keys=(*word.keys, key))
 
     def _claim(self, epoch: int) -> FlowClaim | None:
-        data = self.store.get(self._key(epoch))
-        return None if data is None else FlowClaim.model_validate_json(data)
+        return FlowClaim.read(self.store, self._key(epoch))
 
     def _key(self, epoch: int) -> str:
         return f"{self.root}/flows/{epoch:06d}.json"
@@ -222,9 +203,7 @@ IDLE_S = 10.0 * MINUTE_S
 
 
 def estimated_end_s(ledger: Ledger, story: PlacementStory, next_asked_at: str | None = None) -> float:
-    """When the machine of a placement without an end was gone at the latest, seconds since 1970.
-
-    The future while a runner or flow works with it.
+    """When the machine of an open placement was gone at the latest, seconds since 1970; in use: the future.
 
     The cell's next machine, asked for at `next_asked_at`, has the same name.
     """

@@ -15,8 +15,7 @@ def _since_boot_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-BOOTED_AT_S = time.time() - _since_boot_s()
-"""When that was, by the wall clock as it is when a process begins."""
+BOOTED_AT_S = time.time() - _since_boot_s()  # when that was, by the wall clock as it is when a process begins
 
 
 def iso_of(epoch_s: float) -> str:
@@ -27,9 +26,8 @@ def iso_of(epoch_s: float) -> str:
 class Clock:
     """This machine's clock. A flow has one that can be stopped; the simulated night of `bench/`, one that jumps.
 
-    It is set by the wall clock once, when the process begins, and goes on with the time since boot. So the moments of
-    one process never go backwards. If the wall clock is set back by an hour meanwhile, no cost becomes negative, and no
-    visit changes its place in its machine's order.
+    Set by the wall clock once, when the process begins, it goes on with the time since boot: no moment of a process
+    goes backwards, no cost becomes negative, and no start changes its place in its machine's order.
     """
 
     def now_s(self) -> float:
@@ -41,8 +39,7 @@ class Clock:
         return iso_of(self.now_s())
 
 
-SYSTEM = Clock()
-"""Stamps records where no other clock is given."""
+SYSTEM = Clock()  # stamps records where no other clock is given
 
 
 def moment_s(iso: str) -> float:

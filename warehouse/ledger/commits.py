@@ -8,10 +8,8 @@
     runs/<run_id>/cells/<cell_key>/steps/<step>/regrades/<n>/<table>-<id>.parquet
     runs/<run_id>/cells/<cell_key>/steps/<step>/regrades/<n>.json       written last; the highest n counts
 
-A regrade replaces whole tables of its step, and the step's verdict: its answers were judged again by better readers.
-The commit and its parts stay as they are.
-
-Leases, heartbeats and attempts of a cell are in `warehouse.ledger.lease`.
+A regrade replaces whole tables of its step and its verdict: better readers judged its answers again. The commit and its
+parts stay. Leases, heartbeats and attempts of a cell are in `warehouse.ledger.lease`.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -36,8 +34,7 @@ RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")
 
 CommitResult = Literal["committed", "superseded"]
 
-SPENT_S = "spent_s"
-"""What a part's footer calls the seconds that went into it; a `Part` has the same."""
+SPENT_S = "spent_s"  # what a part's footer calls the seconds that went into it; a `Part` has the same
 
 _M = TypeVar("_M", bound=BaseModel)
 
@@ -46,6 +43,12 @@ class Record(BaseModel):
     """What a JSON object of a store says."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def read(cls, store: Store, key: str) -> Self | None:
+        """What the object under this key says; None: there is none."""
+        data = store.get(key)
+        return None if data is None else cls.model_validate_json(data)
 
 
 class Part(Record):
@@ -95,11 +98,7 @@ class Ledger:
     """One run in one store."""
 
     def __init__(self, store: Store, run_id: str, clock: Clock = SYSTEM) -> None:
-        """The run need not exist yet.
-
-        Raises:
-            StoreError: the run id isn't a safe folder name.
-        """
+        """The run need not exist yet. StoreError: its id isn't a safe folder name."""
         if not RUN_ID.match(run_id):
             raise StoreError(f"run id {run_id!r}: use up to 80 letters, digits, '.', '_' and '-'")
         self.store = store
@@ -116,11 +115,7 @@ class Ledger:
         return f"{self.cell_root(cell_key)}/steps/{step}"
 
     def write_plan(self, plan: Plan) -> None:
-        """Record what this run is, once; the same plan again changes nothing.
-
-        Raises:
-            StoreError: the run exists with another plan.
-        """
+        """Record what this run is, once; the same plan again changes nothing. StoreError: it has another plan."""
         text = plan.model_dump_json(indent=1).encode()
         if not self.store.put_new(f"{self.root}/plan.json", text):
             there = self.plan()
@@ -142,11 +137,7 @@ class Ledger:
         return self.store.get(f"{self.root}/prompts/{name}")
 
     def plan(self) -> Plan:
-        """The run's plan.
-
-        Raises:
-            StoreError: there is no such run.
-        """
+        """The run's plan. StoreError: there is no such run."""
         return self._read(Plan, f"{self.root}/plan.json", f"no run {self.run_id!r}")
 
     def age_s(self) -> float:
@@ -154,11 +145,7 @@ class Ledger:
         return self.store.age_s(f"{self.root}/plan.json") or 0.0
 
     def planned_cell(self, cell_key: str) -> PlannedCell:
-        """One cell of the run, with its steps.
-
-        Raises:
-            StoreError: the run has no such cell.
-        """
+        """One cell of the run, with its steps. StoreError: the run has no such cell."""
         key = f"{self.cell_root(cell_key)}/cell.json"
         return self._read(PlannedCell, key, f"run {self.run_id!r} has no cell {cell_key!r}")
 
@@ -181,10 +168,7 @@ class Ledger:
     def orphan_parts(
         self, cell_key: str, step: str, table: Table | None = None, but: Collection[str] = ()
     ) -> Iterator[tuple[Part, list[dict[str, Any]]]]:
-        """Parts that attempts of an uncommitted step left, with their rows, by table and attempt.
-
-        `but` are keys of parts that aren't wanted.
-        """
+        """Parts, with their rows, that attempts of an uncommitted step left; `but`: keys that aren't wanted."""
         for key in self.store.list(f"{self.step_root(cell_key, step)}/parts"):
             named, attempt, _ = key.rsplit("/", 1)[1].split("-", 2)
             wanted = key not in but and (table is None or named == table.name)
@@ -231,8 +215,7 @@ class Ledger:
 
     def read_commit(self, cell_key: str, step: str) -> Commit | None:
         """The step's commit; None while there is none."""
-        data = self.store.get(f"{self.step_root(cell_key, step)}/commit.json")
-        return None if data is None else Commit.model_validate_json(data)
+        return Commit.read(self.store, f"{self.step_root(cell_key, step)}/commit.json")
 
     def keys(self) -> list[str]:
         """Keys of everything about the run's cells: one listing."""
@@ -302,11 +285,7 @@ def newest(keys: Sequence[str]) -> dict[tuple[str, str], int]:
 
 
 def read_regrade(ledger: Ledger, cell_key: str, step: str, number: int) -> Regrade:
-    """A regrade that a listing has shown.
-
-    Raises:
-        StoreError: it is gone, or this version can't read it.
-    """
+    """A regrade that a listing has shown. StoreError: it is gone, or this version can't read it."""
     key = f"{ledger.step_root(cell_key, step)}/regrades/{number}.json"
     data = ledger.store.get(key)
     if data is None:
@@ -334,12 +313,9 @@ def in_force(commit: Commit, regrade: Regrade | None) -> Commit:
 def write_regrade(
     ledger: Ledger, cell_key: str, step: str, after: int, grading: Grading, git_sha: str | None
 ) -> Regrade:
-    """Store a grading, so that it counts from now on.
+    """Store a grading that was made from the regrade `after` (0: from the commit), so that it counts from now on.
 
-    It was made from the regrade `after`; 0: from the commit itself.
-
-    Raises:
-        StoreError: another process wrote the next regrade meanwhile.
+    StoreError: another process wrote the next regrade meanwhile.
     """
     number, root = after + 1, f"{ledger.step_root(cell_key, step)}/regrades"
     parts = []
@@ -366,11 +342,7 @@ def write_regrade(
 
 
 def rows_in_force(ledger: Ledger, commit: Commit, table: Table) -> Iterator[dict[str, Any]]:
-    """Rows of one table of a commit, part by part, each part compared with its hash.
-
-    Raises:
-        StoreError: a part is missing, or is not what the commit says.
-    """
+    """Rows of one table of a commit; StoreError: a part is missing, or its hash is not what the commit says."""
     for part in commit.parts:
         if part.table == table.name:
             data = ledger.store.get(part.key)

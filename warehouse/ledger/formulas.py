@@ -1,28 +1,22 @@
 """What both a node and the dataset make of raw rows: one formula, one place.
 
 First what a rate is made of: tokens, steps and seconds of windows, of a depth's two parts, and of a load's requests.
-Then the incomplete beta function, and what follows from it: Student's t and the binomial distribution. These are in
-plain Python, because nothing else here needs scipy. Relative error below 1e-10 where they are used (checked against
-published tables in the tests).
+Then the incomplete beta function, Student's t and the binomial distribution in plain Python, as nothing else here needs
+scipy: relative error below 1e-10 where they are used (checked against published tables in the tests).
 
-Repeats of a load step are windows by each request's part in the steady state of its load:
-
-A slot is one of the places of a closed loop. Between the first answer and the last sending each answer is followed by a
-request at once. The time that the client takes for that belongs to the load, too, and costs a fast engine the larger
-share. It is spread over the requests, in proportion to their seconds in that time. So the rate of the whole is
+Repeats of a load step are windows by each request's part in the steady state of its load. A slot is one of the places
+of a closed loop. Between the first answer and the last sending each answer is followed by a request at once. The time
+that the client takes for that costs a fast engine the larger share; it is spread over the requests, in proportion to
+their seconds in that time. So the rate of the whole is
 
     tok/s = concurrency x tokens made in slots / seconds of slots = tokens / wall clock of that time
 
 The same over the requests of one category is the rate if that category filled the slots, at the pace that its requests
-had beside the others. With one request at a time, it is tokens over wall clock. Numerators and denominators of the
-categories add up to those of the whole.
+had beside the others. Numerators and denominators of the categories add up to those of the whole. A schedule has no
+slots: the seconds of a request are its part in all of them, which is what it cost.
 
-A schedule has no slots: its rate is its own. There the seconds of a request are its part in all of them, which is what
-it cost.
-
-Times of single tokens are counted in buckets: an answer has thousands, and a percentile over many answers needs all. A
-bucket is 2 % wider than the one before it, so a percentile that is read off its middle is within 1 % of the true one.
-Written as one list: bucket, tokens, bucket, tokens, ..., buckets ascending. As in HdrHistogram (Tene), on a log scale.
+Times of single tokens are counted in buckets, on a log scale as in HdrHistogram (Tene). A bucket is 2 % wider than the
+one before it, so a percentile read off its middle is within 1 %. Written as one list: bucket, tokens, bucket, ...
 """
 
 from __future__ import annotations
@@ -39,10 +33,8 @@ from configs.steps.load import with_category
 
 
 def tokens_and_seconds(windows: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """Output tokens and seconds of each window: of the steady state where every window has one, else of it all.
-
-    Two kinds of seconds in one figure would make its repeats differ by how they were cut.
-    """
+    """Output tokens and seconds of each window: of the steady state where every window has one, else of it all."""
+    # two kinds of seconds in one figure would make its repeats differ by how they were cut
     if all(row.get("steady_s") and row.get("steady_tokens") is not None for row in windows):
         return [(row["steady_tokens"], row["steady_s"]) for row in windows]
     return [(row["completion_tokens"], row["wall_s"]) for row in windows]
@@ -58,11 +50,9 @@ def steps_of(window: Mapping[str, Any], first_drafts: bool = False) -> int | Non
     """Decoding steps behind a window's tokens, each request's prefill among them; None: they were not counted.
 
     A step commits one token and those accepted, so steps = completion - accepted. That is too few where vLLM also
-    counts what was accepted behind an answer's last token (0.32.0; issue #56101). There are at least as many steps as
-    verified a draft, plus one for the first token of each request, which has no draft. The decoding of a depth begins
-    behind that token.
-
-    `first_drafts`: an answer's first step verifies a draft, too, as that of `generate()` does.
+    counts what was accepted behind an answer's last token (0.32.0; issue #56101). There are at least as many as
+    verified a draft, plus one for the first token of each request, which has no draft (`first_drafts`: it has, as of
+    `generate()`). The decoding of a depth begins behind that token.
     """
     completion, accepted = window.get("completion_tokens"), window.get("engine_accepted_tokens")
     if completion is None or accepted is None:
@@ -85,10 +75,7 @@ def steady_bounds(spans: Sequence[Span]) -> tuple[float, float]:
 
 
 def tokens_within(spans: Sequence[Span], begin: float, end: float) -> list[tuple[float, float]]:
-    """Each request's tokens and its seconds in a slot between two moments; its tokens are spread evenly over its time.
-
-    Where it is cut, its prefill counts like its decoding.
-    """
+    """Each request's tokens, spread evenly over its time (prefill and all), and its seconds, between two moments."""
     inside = [max(0.0, min(span.ended_s, end) - max(span.sent_s, begin)) for span in spans]
     return [
         (span.tokens * seconds / (span.ended_s - span.sent_s) if seconds else 0.0, seconds)
@@ -109,9 +96,8 @@ OF_THE_RUN = ("chars", "energy_j", "power_w", "prefill_s", "decode_s")
 def phases_of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Prefill and decoding of one row of `depth_windows`; without a time there is no such part.
 
-    The rate is made of `completion_tokens` and `wall_s`. For the prefill these are all tokens of the prompts, until the
-    last request has its first answer token. For the decoding they are the tokens behind first chunks, from the first
-    chunk to the last token of all.
+    Prefill: all tokens of the prompts until the last request has its first answer token. Decoding: the tokens behind
+    first chunks, from the first chunk to the last token of all.
     """
     shape = shape_of(run)
     parts = []
@@ -132,22 +118,18 @@ def shape_of(run: Mapping[str, Any]) -> DepthShape:
 
 Row = dict[str, Any]
 
-OF_WINDOWS = ("chars", *OF_DECODING)
-"""What only a whole window has, never a repeat of one category."""
+OF_WINDOWS = ("chars", *OF_DECODING)  # what only a whole window has, never a repeat of one category
 
 
 def timed(requests: Sequence[Row]) -> list[Row]:
     """Requests of one machine with `slot_s` and `slot_tokens`, their part in the steady state, and `is_steady`.
 
-    `slot_share` is what a second of theirs takes of a slot: more than 1 where slots were empty between requests.
+    `slot_share` is what a second of theirs takes of a slot: more than 1 where slots were empty between requests. Of two
+    attempts under one load the later counts, which began it again: two starts of the engine don't make one figure.
 
-    If two attempts asked requests under one load, those of the later attempt count, which began that load again: two
-    starts of the engine don't make one figure.
-
-    `is_steady` is false for requests that were sent before the first answer. They were sent together, so their prefills
-    wait for one another. It is false also for the last ones that were sent, as many as there are slots. They run on
-    while slots empty, and so are faster. The last ones are chosen by the order of sending, which doesn't depend on how
-    long anything took. On a schedule as many are left out at its end as at its beginning.
+    `is_steady` is false for requests that were sent before the first answer, whose prefills wait for one another, and
+    for the last ones that were sent, as many as there are slots, which run on while slots empty. They are chosen by the
+    order of sending, which doesn't depend on how long anything took. On a schedule as many are left out at both ends.
     """
     return [row for rows in loops(requests) for row in _timed(rows[0]["concurrency"], rows)]
 
@@ -244,8 +226,7 @@ def _window(condition: str, repeat: int, attempt: int, rows: Sequence[Row]) -> R
 WIDTH = 0.02
 """By how much a bucket is wider than its neighbour. It must never change, since stored rows are read by it."""
 
-LEAST_MS = 0.001
-"""Replaces any shorter time: chunks that were read at once have no gap between them."""
+LEAST_MS = 0.001  # replaces any shorter time: chunks that were read at once have no gap between them
 
 
 def counted_gaps(gaps: Iterable[tuple[float, int]]) -> list[int]:
@@ -274,11 +255,8 @@ def _bucket_of(ms: float) -> int:
     return floor(log(max(ms, LEAST_MS)) / log1p(WIDTH))
 
 
-_TERMS = 400
-"""Most terms of the continued fraction; it converges in O(sqrt(max(a, b))), 12 000 items need about 100."""
-
-_TINY = 1e-300
-"""Replaces a zero denominator in Lentz's method."""
+_TERMS = 400  # most terms of the continued fraction; it converges in O(sqrt(max(a, b))), 12 000 items need about 100
+_TINY = 1e-300  # replaces a zero denominator in Lentz's method
 
 
 def incomplete_beta(a: float, b: float, x: float) -> float:
@@ -311,10 +289,7 @@ def _fraction(a: float, b: float, x: float) -> float:
 
 
 def student_tail(t: float, degrees: float) -> float:
-    """P(T > t) of Student's t: for t >= 0 it is I_x(degrees / 2, 1 / 2) / 2 at x = degrees / (degrees + t^2).
-
-    Source: Abramowitz and Stegun 26.7.1.
-    """
+    """P(T > t) of Student's t: for t >= 0 I_x(degrees / 2, 1 / 2) / 2 (Abramowitz and Stegun 26.7.1)."""
     tail = incomplete_beta(degrees / 2, 0.5, degrees / (degrees + t * t)) / 2
     return tail if t >= 0 else 1 - tail
 

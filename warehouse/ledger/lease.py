@@ -35,10 +35,9 @@ class Lease(Record):
 
 
 class Heartbeat(Record):
-    """What the owner is doing: people read it, and the deadline runs from it.
+    """What the owner is doing: people read it, and the deadline runs from it. Seconds are those spent so far.
 
-    `load_s`, `smoke_s`, `measure_s`: seconds spent so far on starting the engine, on the smoke step, on all others.
-    `at_risk_s`: seconds measured since rows were last stored; lost if the node goes now.
+    `measure_s` is on all steps but smoke. `at_risk_s`: measured since rows were last stored; lost if the node goes now.
     """
 
     attempt: int
@@ -93,14 +92,12 @@ class Leases:
     def current(self) -> Lease | None:
         """The lease with the highest epoch; None: the cell was never leased."""
         epochs = numbers(self.store.list(f"{self.root}/leases"), partial(self._key, kind="leases"))
-        data = self.store.get(self._key(epochs[-1], "leases")) if epochs else None
-        return None if data is None else Lease.model_validate_json(data)
+        return Lease.read(self.store, self._key(epochs[-1], "leases")) if epochs else None
 
     def acquire(self, owner: str) -> Lease:
         """Become the owner of the cell; the attempt of an owner that fell silent is closed as lost.
 
-        Raises:
-            LeaseHeld: a live owner has it, or another runner was faster.
+        LeaseHeld: a live owner has it, or another runner was faster.
         """
         last = self.current()
         if last is not None and not self.is_free(last):
@@ -151,8 +148,7 @@ class Leases:
 
     def heartbeat(self) -> Heartbeat | None:
         """The cell's last heartbeat, whichever attempt sent it; None: there never was one."""
-        data = self.store.get(f"{self.root}/heartbeat.json")
-        return None if data is None else Heartbeat.model_validate_json(data)
+        return Heartbeat.read(self.store, f"{self.root}/heartbeat.json")
 
     def close(self, attempt: Attempt) -> bool:
         """Record how an attempt went; the first record counts. False: it was closed before."""
@@ -166,14 +162,12 @@ class Leases:
 
     def closed(self, epoch: int) -> Attempt | None:
         """How one attempt went; None while it runs."""
-        data = self.store.get(self._key(epoch, "attempts"))
-        return None if data is None else Attempt.model_validate_json(data)
+        return Attempt.read(self.store, self._key(epoch, "attempts"))
 
     def attempts(self) -> list[Attempt]:
         """Closed attempts, oldest first."""
         epochs = numbers(self.store.list(f"{self.root}/attempts"), partial(self._key, kind="attempts"))
-        found = (self.store.get(self._key(epoch, "attempts")) for epoch in epochs)
-        return [Attempt.model_validate_json(data) for data in found if data is not None]
+        return [attempt for attempt in map(self.closed, epochs) if attempt is not None]
 
     def _key(self, epoch: int, kind: str) -> str:
         return f"{self.root}/{kind}/{epoch:06d}.json"

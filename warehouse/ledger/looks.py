@@ -1,8 +1,7 @@
 """Looking at the cells of a run again and again: how often, and one listing for all threads of a flow that ask.
 
-Cells are looked at every few seconds while things happen, and seldom once a cell measures undisturbed. Threads that ask
-at the same time share one request. A listing of the run has a page of a thousand keys for every few cells. A listing of
-one cell is one page. Whichever is cheaper for the cells that are due is made, once, however many threads ask meanwhile.
+A listing of the run has a page of a thousand keys for every few cells, one of a cell is one page. Whichever is cheaper
+for the cells that are due is made, once, however many threads ask meanwhile.
 """
 
 from __future__ import annotations
@@ -55,11 +54,8 @@ class Bodies:
                 del self._kept[key]
 
 
-UNSHOWN = "/parts"
-"""Part of the keys that are left out: there are hundreds per cell, and no look asks for them."""
-
-Shown = Callable[[str], Mapping[str, Seen]]
-"""Given the folder of a cell, what was seen below it."""
+UNSHOWN = "/parts"  # part of the keys that are left out: there are hundreds per cell, and no look asks for them
+Shown = Callable[[str], Mapping[str, Seen]]  # given the folder of a cell, what was seen below it
 
 
 def cell_root_of(key: str) -> str:
@@ -107,8 +103,7 @@ class View:
         return key.startswith(self._cells) and UNSHOWN not in key
 
 
-PAGE_KEYS = 1000
-"""Keys that one request lists, at S3 and Google."""
+PAGE_KEYS = 1000  # keys that one request lists, at S3 and Google
 
 
 class CellLook(NamedTuple):

@@ -1,8 +1,7 @@
 """How things end: one row per kind of ending, and all that follows from it.
 
-Runner, cluster, flow and reaper each see endings of their own. What they then write down, forgive or avoid is read from
-`ENDINGS`; docs/operations.md shows the same table. This module needs nothing but the standard library, because bare
-nodes import it.
+What runner, cluster, flow and reaper write down, forgive or avoid is read from `ENDINGS`; docs/operations.md shows the
+same table. Needs nothing but the standard library, because bare nodes import it.
 """
 
 from __future__ import annotations
@@ -54,11 +53,7 @@ class Ended(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a node runner that ends this way.
-
-        Raises:
-            ValueError: no node runner ends this way.
-        """
+        """The exit code of a node runner that ends this way. ValueError: none does."""
         code = self.row.exit_code
         if code is None:
             raise ValueError(f"a node runner has no exit code for {self.value!r}")

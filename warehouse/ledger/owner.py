@@ -1,6 +1,5 @@
 """Which process owns something: a name that tells it from every other, and whether it still runs.
 
-A name says on which machine, in which boot, in whose view of processes (pid namespace), with which id and since when.
 Known to be dead is only what this process would see if it lived. All else is alive until it is silent for too long.
 """
 
@@ -22,9 +21,8 @@ def owner_name() -> str:
 
 
 def lives_here(owner: str) -> bool | None:
-    """Whether the owning process still runs; None: that can't be told from here.
+    """Whether the owning process still runs; None: that can't be told from here, as of another machine or namespace.
 
-    It can't be told of another machine or another pid namespace, nor where the data that tell them apart can't be read.
     A machine of this name, with another boot, may be its copy or another container of its image.
     """
     named = NAMED.fullmatch(owner)

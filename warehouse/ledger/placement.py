@@ -42,8 +42,7 @@ class Offer(Record):
 class Placement(Record):
     """A cluster that was asked for. `number` counts the cell's placements, from 1; `flow` is the process that asked.
 
-    `idle_s`: how long it idles before it removes itself; None: it didn't say. `unattended_s`: how long it lives on
-    without a flow; None: it has no timer of its own.
+    `idle_s`, `unattended_s`: how long it lives on idle, and without a flow; None: it didn't say, and has no such timer.
     """
 
     cell_key: str
@@ -64,11 +63,9 @@ class PlacementUp(Record):
 
 
 class MachineEnd(NamedTuple):
-    """What the cloud says of a machine's end.
+    """What the cloud says of a machine's end, seconds since 1970; None: it doesn't say.
 
-    `at_s`: when billing stopped, seconds since 1970; None: the cloud doesn't say. `interrupted`: the cloud took the
-    machine back. `launched_at_s`: since when it was billed; None: the cloud doesn't say. Both the same: there never was
-    a machine.
+    Billed from `launched_at_s` to `at_s`; both the same: there was none. `interrupted`: the cloud took it back.
     """
 
     at_s: float | None = None
@@ -82,12 +79,10 @@ class MachineEnd(NamedTuple):
 
 
 class PlacementEnd(Record):
-    """The cluster is down. `outcome` is one of the words that records use (`EndingRow.recorded`).
+    """The cluster is down; `at`: when we learned of it. `outcome` is a word of records (`EndingRow.recorded`).
 
-    `attempt`: epoch of the lease it belongs to; None: nothing was rented, or another runner has the cell.
-    `machine_launched_at`, `machine_ended_at` and `interrupted` are what the cloud says (`MachineEnd`). `at` is when we
-    learned of it. If `estimated`, the end was not seen: `at` is until when the machine was up at the latest
-    (`warehouse.ledger.claims`).
+    `attempt`: epoch of the lease it belongs to; None: nothing was rented, or another runner has the cell. `machine_...`
+    and `interrupted` are the cloud's words. `estimated`: nobody saw the end, and `at` is until when it was up at most.
     """
 
     at: str
@@ -146,21 +141,19 @@ class Placements:
         unattended_s: float | None = None,
     ) -> Placement:
         """Record, under the next free number, that a cluster is about to be rented."""
-        number = max(self._numbers(), default=0) + 1
-        while True:
-            placement = Placement(
-                cell_key=self.cell_key,
-                number=number,
-                cluster=cluster,
-                offer=offer,
-                asked_at=at,
-                flow=flow,
-                idle_s=idle_s,
-                unattended_s=unattended_s,
-            )
-            if self.store.put_new(self._key(number, ""), placement.model_dump_json(indent=1).encode()):
-                return placement
-            number += 1
+        placement = Placement(
+            cell_key=self.cell_key,
+            number=max(self._numbers(), default=0) + 1,
+            cluster=cluster,
+            offer=offer,
+            asked_at=at,
+            flow=flow,
+            idle_s=idle_s,
+            unattended_s=unattended_s,
+        )
+        while not self.store.put_new(self._key(placement.number, ""), placement.model_dump_json(indent=1).encode()):
+            placement = placement.model_copy(update={"number": placement.number + 1})
+        return placement
 
     def up(self, number: int, at: str, rented_at_s: float | None = None) -> None:
         """Record that the node runner was submitted, and when the cloud began to bill; the first record counts."""
@@ -184,13 +177,10 @@ class Placements:
     def _story(self, number: int) -> PlacementStory:
         if number in self._ended:  # it never changes again
             return self._ended[number]
-        asked, up, end = (self.store.get(self._key(number, word)) for word in ("", ".up", ".end"))
+        asked = Placement.read(self.store, self._key(number, ""))
         assert asked is not None, "placements are never deleted"
-        story = PlacementStory(
-            asked=Placement.model_validate_json(asked),
-            up=None if up is None else PlacementUp.model_validate_json(up),
-            end=None if end is None else PlacementEnd.model_validate_json(end),
-        )
+        up = PlacementUp.read(self.store, self._key(number, ".up"))
+        story = PlacementStory(asked=asked, up=up, end=PlacementEnd.read(self.store, self._key(number, ".end")))
         if story.end is not None:
             self._ended[number] = story
         return story

@@ -1,7 +1,4 @@
-"""How a table is declared, columns as data, which columns and tables any step writes, and rows as Parquet parts.
-
-A part is written once, named by a commit, and read back by an attempt that goes on after a preemption.
-"""
+"""How a table is declared, columns as data, which columns and tables any step writes, and rows as Parquet parts."""
 
 from __future__ import annotations
 
@@ -44,8 +41,7 @@ class Table(NamedTuple):
         return [column.name for column in self.columns]
 
 
-SCHEMA_VERSION = 14
-"""Written into every Parquet footer and manifest; raised when a column is added."""
+SCHEMA_VERSION = 14  # written into every Parquet footer and manifest; raised when a column is added
 
 ROW_IDENTITY = (
     Column("run_id", "str", "the run that measured this row", required=True),
@@ -67,12 +63,8 @@ LOAD_SHAPE = (
 )  # fmt: skip
 """What a speed was measured under."""
 
-COUNTED_PROMPT = Column(
-    "counted_prompt_tokens",
-    "i64",
-    "its prompt as the engine counts it before any clock starts; null: the engine has no /tokenize",
-    "tokens",
-)
+COUNTED_PROMPT = Column("counted_prompt_tokens", "i64", "its prompt as the engine counts it before any clock starts; "
+                        "null: the engine has no /tokenize", "tokens")  # fmt: skip
 """In addition to the prompt tokens that usage reports, where a step's prompts have lengths that aren't chosen here."""
 
 CARD_COLUMNS = (
@@ -104,18 +96,14 @@ MEMORY_COLUMNS = (
 )  # fmt: skip
 """What an engine takes; null: it isn't reported, or it is less than the log's hundredth of a GiB."""
 
-VERDICTS = Table(
-    "verdicts",
-    "what the guards of the node said about one condition of a step",
-    (
-        *ROW_IDENTITY,
-        Column("condition", "str", "the load shape; null: the whole step"),
-        Column("mode", "str", "fixed, stream, natural or open; of a depth: prefill or decode; null: the whole step"),
-        Column("verdict", "str", "ok, suspect or rejected", required=True),
-        Column("reasons", "list[str]", "reason codes; empty when ok", required=True),
-        Column("details", "list[str]", "one sentence per reason, with the figures"),
-    ),
-)
+VERDICTS = Table("verdicts", "what the guards of the node said about one condition of a step", (
+    *ROW_IDENTITY,
+    Column("condition", "str", "the load shape; null: the whole step"),
+    Column("mode", "str", "fixed, stream, natural or open; of a depth: prefill or decode; null: the whole step"),
+    Column("verdict", "str", "ok, suspect or rejected", required=True),
+    Column("reasons", "list[str]", "reason codes; empty when ok", required=True),
+    Column("details", "list[str]", "one sentence per reason, with the figures"),
+))  # fmt: skip
 
 PROVENANCE_COLUMNS = (
     Column("git_sha", "str", "commit of specsweep that measured"),
@@ -150,12 +138,11 @@ PROVENANCE_COLUMNS = (
 )  # fmt: skip
 """On every consolidated row, and stored once per step and attempt."""
 
-PROVENANCE = Table(
-    "provenance",
-    "where and with what one attempt measured a step: written as it begins, and once more at its end where the step "
-    "had more to say; an attempt's last row counts",
-    (*ROW_IDENTITY, *PROVENANCE_COLUMNS),
-)
+PROVENANCE = Table("provenance", "where and with what one attempt measured a step: written as it begins, and once more "
+                   "at its end where the step had more to say; an attempt's last row counts", (
+    *ROW_IDENTITY,
+    *PROVENANCE_COLUMNS,
+))  # fmt: skip
 
 ENGINE_COLUMNS = (
     Column("engine_generation_tokens", "i64", "delta of vllm:generation_tokens_total", "tokens"),
@@ -167,28 +154,21 @@ ENGINE_COLUMNS = (
     Column("engine_committed_tokens", "i64", "block diffusion: committed, whole canvases", "tokens"),
     Column("engine_prefix_hits", "i64", "delta of vllm:prefix_cache_hits_total; by usage where that is more", "tokens"),
     Column("engine_preemptions", "i64", "delta of vllm:num_preemptions_total"),
-)
+)  # fmt: skip
 """What the engine counted over a piece of work."""
 
-ENGINE_COUNTED = Table(
-    "engine_counted",
-    "what the engine counted while an attempt measured a step without windows of its own; only of what drafts or "
-    "denoises, and not of an attempt that was cut short",
-    (*ROW_IDENTITY, *ENGINE_COLUMNS),
-)
+ENGINE_COUNTED = Table("engine_counted", "what the engine counted while an attempt measured a step without windows of "
+                       "its own; only of what drafts or denoises, and not of an attempt that was cut short", (
+    *ROW_IDENTITY,
+    *ENGINE_COLUMNS,
+))  # fmt: skip
 
-COMMON_TABLES = (VERDICTS, PROVENANCE, ENGINE_COUNTED)
-"""Raw tables that any step writes."""
+COMMON_TABLES = (VERDICTS, PROVENANCE, ENGINE_COUNTED)  # raw tables that any step writes
 
-FIRST_CHUNK = Column(
-    "first_chunk_tokens",
-    "f64",
-    "tokens in a stream's first chunk, median; above 1 its time to first token holds decoding steps, which differ from "
-    "technique to technique; null: not streamed",
-    "tokens",
-)
+FIRST_CHUNK = Column("first_chunk_tokens", "f64", "tokens in a stream's first chunk, median; above 1 its time to first "
+                     "token holds decoding steps, which differ from technique to technique; null: not "
+                     "streamed", "tokens")  # fmt: skip
 """It accompanies every time to first token."""
-
 
 Row = Mapping[str, Any]
 
@@ -215,8 +195,7 @@ def arrow_schema(table: Table) -> Any:
 def encode(table: Table, rows: Sequence[Row], facts: Mapping[str, str] | None = None) -> bytes:
     """Rows as one zstd Parquet file; `facts` is what else its footer says, e.g. who wrote it.
 
-    Raises:
-        ValueError: a row has a column that the table doesn't declare, or lacks a required one.
+    ValueError: a row has a column that the table doesn't declare, or lacks a required one.
     """
     schema = arrow_schema(table)
     known = set(schema.names)
@@ -236,21 +215,13 @@ def encode(table: Table, rows: Sequence[Row], facts: Mapping[str, str] | None = 
 
 
 def decode(data: bytes, key: str) -> list[dict[str, Any]]:
-    """The rows of one part.
-
-    Raises:
-        StoreError: the bytes are not a Parquet file.
-    """
+    """The rows of one part. StoreError: the bytes are not a Parquet file."""
     rows: list[dict[str, Any]] = _opened(data, key).read(use_threads=False).to_pylist()
     return rows
 
 
 def facts_of(data: bytes, key: str) -> dict[str, str]:
-    """What the footer of one part says.
-
-    Raises:
-        StoreError: the bytes are not a Parquet file.
-    """
+    """What the footer of one part says. StoreError: the bytes are not a Parquet file."""
     said = _opened(data, key).schema_arrow.metadata or {}
     return {name.decode(): text.decode() for name, text in said.items()}
 
@@ -258,9 +229,8 @@ def facts_of(data: bytes, key: str) -> dict[str, str]:
 def _opened(data: bytes, key: str) -> Any:
     """A file that is read by this thread alone.
 
-    Arrow's own threads release Python's bytes at any time. In a process that ends meanwhile they wait for its
-    interpreter, and abort the process after its last line (apache/arrow issue 34314). One `sweep regrade` of twelve
-    ended so.
+    Arrow's own threads release Python's bytes at any time: a process that ends meanwhile is aborted after its last line
+    (apache/arrow issue 34314). One `sweep regrade` of twelve ended so.
     """
     try:
         return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)

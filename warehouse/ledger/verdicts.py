@@ -1,7 +1,4 @@
-"""How far a figure can be trusted, and why no further: the one vocabulary of guards, dataset and report.
-
-A guard says a `Finding`; what all guards say of a row is its `Judgement`.
-"""
+"""How far a figure can be trusted, and why no further: the one vocabulary of guards, dataset and report."""
 
 from __future__ import annotations
 
@@ -15,124 +12,68 @@ Severity = Literal["suspect", "rejected"]
 Verdict = Literal["ok", "suspect", "rejected"]
 """A row's verdict: the worst severity found, else ok. Only ok rows enter comparisons."""
 
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-"""All verdicts, the worst last."""
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)  # all verdicts, the worst last
 
 
 class Reason(StrEnum):
     """Reason codes. Rows keep them for ever: codes are added, never renamed."""
 
-    DEAD_DRAFT = "dead_draft"
-    """The technique drafts, and (almost) nothing it drafts is accepted."""
-    ACCEPTANCE_OUT_OF_RANGE = "acceptance_out_of_range"
-    """More tokens accepted than were drafted, or at a position than at the one before it."""
-    REPLAY_MISSED = "replay_missed"
-    """An acceptance that should have been replayed was another one: the row's label is not true."""
-    SHORT_OUTPUT = "short_output"
-    """Fewer tokens than a fixed-length request asked for."""
-    TOKEN_MISMATCH = "token_mismatch"
-    """Client and engine counted different numbers of tokens for the same work."""
-    NO_ENGINE_COUNTERS = "no_engine_counters"
-    """The engine's own counters could not be read, so nothing checks the client's."""
-    PREFIX_CACHE_HIT = "prefix_cache_hit"
-    """Prompts were answered from the prefix cache."""
-    ENGINE_PREEMPTION = "engine_preemption"
-    """The engine ran out of KV memory and computed requests twice."""
-    STREAM_MISMATCH = "stream_mismatch"
-    """The streamed token rate is not the rate of the same work without streaming."""
-    STREAM_BURST = "stream_burst"
-    """The stream came in one burst, so it says nothing about TPOT."""
+    DEAD_DRAFT = "dead_draft"  # the technique drafts, and (almost) nothing it drafts is accepted
+    ACCEPTANCE_OUT_OF_RANGE = "acceptance_out_of_range"  # more accepted than drafted, or than at the position before
+    REPLAY_MISSED = "replay_missed"  # an acceptance to be replayed was another one: the row's label is not true
+    SHORT_OUTPUT = "short_output"  # fewer tokens than a fixed-length request asked for
+    TOKEN_MISMATCH = "token_mismatch"  # client and engine counted different numbers of tokens for the same work
+    NO_ENGINE_COUNTERS = "no_engine_counters"  # the engine's counters could not be read: nothing checks the client's
+    PREFIX_CACHE_HIT = "prefix_cache_hit"  # prompts were answered from the prefix cache
+    ENGINE_PREEMPTION = "engine_preemption"  # the engine ran out of KV memory and computed requests twice
+    STREAM_MISMATCH = "stream_mismatch"  # the streamed token rate is not the rate of the same work without streaming
+    STREAM_BURST = "stream_burst"  # the stream came in one burst, so it says nothing about TPOT
+    # first chunks had more than the one token of a prefill, or came late: TTFT and prefill speed hold decoding
     LATE_FIRST_TOKEN = "late_first_token"
-    """A prefill makes one token, and first chunks had more, or the engine had made it long before: time to first token
-    and prefill speed hold decoding."""
-    CLOCK_MISMATCH = "clock_mismatch"
-    """The client timed requests as shorter than the engine did, inside of them: one of the two clocks is wrong."""
-    LOOPING_TEXT = "looping_text"
-    """The output repeats itself: its speed and acceptance are those of a loop."""
-    BLANK_OUTPUT = "blank_output"
-    """Answers without a body."""
-    TRUNCATED = "truncated"
-    """Answers cut off by the length limit before they ended."""
-    AT_CHANCE = "at_chance"
-    """A score that guessing could have reached."""
-    EXTRACTORS_DISAGREE = "extractors_disagree"
-    """The answer read at another place gives another score: diagnostic, not a result."""
-    UNREADABLE_ANSWERS = "unreadable_answers"
-    """Answers in which no reader finds an answer."""
-    TRUNCATION_DIFFERS = "truncation_differs"
-    """More, or fewer, answers were cut off than in the AR cell: one of them rambles."""
-    ARGV_DIFFERS = "argv_differs"
-    """Speed and accuracy of the cell were not measured on equally started engines."""
-    IMPOSSIBLE_SPEED = "impossible_speed"
-    """Faster than the memory bandwidth of the machine allows."""
-    SPEEDUP_ABOVE_ACCEPTANCE = "speedup_above_acceptance"
-    """A speculative cell gains more than it commits per step."""
-    NO_GREEDY = "no_greedy"
-    """The technique has no greedy decoding, so outputs can't be compared token for token."""
-    PARITY_NOT_A_TIE = "parity_not_a_tie"
-    """Greedy outputs parted where the model was sure of its next token: no rounding explains that."""
-    NO_BASELINE = "no_baseline"
-    """The run has no measured AR cell to compare with."""
-    NO_CONTROL = "no_control"
-    """The control was measured on another machine than the cell: a pair is made within a machine, never across."""
-    UNSTEADY = "unsteady"
-    """Repeats differ too much, or the most repeats allowed could not settle the rate."""
-    MIXED_MACHINES = "mixed_machines"
-    """Windows of several machines, or of one that nobody recorded, are behind one figure."""
-    OTHER_GPU = "other_gpu"
-    """The card is not the one that was planned."""
-    TOO_SLOW = "too_slow"
-    """Far below what the memory bandwidth of the machine gives: something else was measured."""
-    BASELINE_DRAFTS = "baseline_drafts"
-    """An AR cell whose engine drafts."""
-    COUNTERS_VANISHED = "counters_vanished"
-    """The engine has no counter under a name that a guard needs: absent is not zero."""
-    CLIENT_DIFFERS = "client_differs"
-    """The cell and the AR cell that it is held against, or visits of one figure, were timed by different clients."""
-    CLIENT_STARVED = "client_starved"
-    """The client got no processor time when it needed some: the clock measured this machine, not the engine."""
-    CLIENT_LIMITED = "client_limited"
-    """Fewer requests were in flight than asked for, or sent later than scheduled: the client set the rate."""
-    OVERLOADED = "overloaded"
-    """More and more requests were in flight of a schedule: the engine can't follow it. A fact of the row, no fault."""
-    REQUEST_FAILED = "request_failed"
-    """Requests got an error, or an answer that was cut off on its way: what the others show is another load."""
-    THROTTLED = "throttled"
-    """A card's protection against heat, its driver's or its own, or a power brake held its clock down meanwhile."""
-    LOG_UNREAD = "log_unread"
-    """The engine's log lacks lines that figures are read from: they are null, for its words may have changed."""
-    ACCEPTANCE_MISMATCH = "acceptance_mismatch"
-    """Drafts by request and by the engine's counters differ, or a request accepted more than it wrote."""
-    GIBBERISH = "gibberish"
-    """Text that no reader would take for language, or that its own model finds improbable."""
-    FAILED_SANITY = "failed_sanity"
-    """Questions that no working model misses were missed."""
-    SERVING_DIFFERS = "serving_differs"
-    """The cell and the AR cell that it is held against, or visits of one figure, were served differently."""
-    PROMPT_LENGTH = "prompt_length"
-    """The prompts that were sent are not as long as the condition says."""
-    PARITY_FAILED = "parity_failed"
-    """Lossless by its own claim, yet its greedy outputs leave AR's where AR repeats itself."""
-    PLACEBO_FAILED = "placebo_failed"
-    """AR against AR read as a difference in this run, so its speed claims are withheld."""
-    NO_PLACEBO = "no_placebo"
-    """AR could not be held against AR under this condition, so speed claims are withheld."""
-    SAME_EXPERTS = "same_experts"
-    """The tokens of a step of an MoE's dummy weights, which write one token: they share experts as real ones don't."""
-    DROPPED = "dropped"
-    """Not visited again: its K was out after its first visit, and the sweep says so (`drop: after_first_visit`)."""
-    CUT_SHORT = "cut_short"
-    """A visit that was left unfinished, and measured again on another machine."""
-    NOT_MEASURED = "not_measured"
-    """A cell whose control was measured and which itself was not: rejected before, lost, or still to come."""
+    CLOCK_MISMATCH = "clock_mismatch"  # requests took the client less time than the engine: one of the clocks is wrong
+    LOOPING_TEXT = "looping_text"  # the output repeats itself: its speed and acceptance are those of a loop
+    BLANK_OUTPUT = "blank_output"  # answers without a body
+    TRUNCATED = "truncated"  # answers cut off by the length limit before they ended
+    AT_CHANCE = "at_chance"  # a score that guessing could have reached
+    EXTRACTORS_DISAGREE = "extractors_disagree"  # the answer read elsewhere gives another score: a diagnostic
+    UNREADABLE_ANSWERS = "unreadable_answers"  # answers in which no reader finds an answer
+    TRUNCATION_DIFFERS = "truncation_differs"  # more, or fewer, answers cut off than AR's: one of them rambles
+    ARGV_DIFFERS = "argv_differs"  # speed and accuracy of the cell were not measured on equally started engines
+    IMPOSSIBLE_SPEED = "impossible_speed"  # faster than the memory bandwidth of the machine allows
+    SPEEDUP_ABOVE_ACCEPTANCE = "speedup_above_acceptance"  # a speculative cell gains more than it commits per step
+    NO_GREEDY = "no_greedy"  # the technique has no greedy decoding, so outputs can't be compared token for token
+    PARITY_NOT_A_TIE = "parity_not_a_tie"  # greedy outputs parted where the model was sure: no rounding explains that
+    NO_BASELINE = "no_baseline"  # the run has no measured AR cell to compare with
+    NO_CONTROL = "no_control"  # the control ran on another machine: a pair is made within a machine, never across
+    UNSTEADY = "unsteady"  # repeats differ too much, or the most repeats allowed could not settle the rate
+    MIXED_MACHINES = "mixed_machines"  # windows of several machines, or of an unrecorded one, are behind one figure
+    OTHER_GPU = "other_gpu"  # the card is not the one that was planned
+    TOO_SLOW = "too_slow"  # far below what the memory bandwidth of the machine gives: something else was measured
+    BASELINE_DRAFTS = "baseline_drafts"  # an AR cell whose engine drafts
+    COUNTERS_VANISHED = "counters_vanished"  # the engine lacks a counter that a guard needs: absent is not zero
+    CLIENT_DIFFERS = "client_differs"  # cell and AR, or visits of one figure, were timed by different clients
+    CLIENT_STARVED = "client_starved"  # the client got no processor when it needed one: the clock measured this machine
+    CLIENT_LIMITED = "client_limited"  # fewer requests in flight than asked for, or sent late: the client set the rate
+    OVERLOADED = "overloaded"  # more and more requests in flight of a schedule: a fact of the row, no fault
+    REQUEST_FAILED = "request_failed"  # requests got an error or a cut-off answer: what the others show is another load
+    THROTTLED = "throttled"  # protection against heat, or a power brake, held a card's clock down meanwhile
+    LOG_UNREAD = "log_unread"  # the engine's log lacks lines that figures are read from: they are null
+    ACCEPTANCE_MISMATCH = "acceptance_mismatch"  # requests' drafts aren't the counters', or more accepted than written
+    GIBBERISH = "gibberish"  # text that no reader would take for language, or that its own model finds improbable
+    FAILED_SANITY = "failed_sanity"  # questions that no working model misses were missed
+    SERVING_DIFFERS = "serving_differs"  # cell and AR, or visits of one figure, were served differently
+    PROMPT_LENGTH = "prompt_length"  # the prompts that were sent are not as long as the condition says
+    PARITY_FAILED = "parity_failed"  # claims to be lossless, and its greedy outputs leave AR's where AR repeats itself
+    PLACEBO_FAILED = "placebo_failed"  # AR against AR read as a difference in this run: its speed claims are withheld
+    NO_PLACEBO = "no_placebo"  # AR could not be held against AR under this condition, so speed claims are withheld
+    SAME_EXPERTS = "same_experts"  # of an MoE with dummy weights: tokens of a step share experts as real ones don't
+    DROPPED = "dropped"  # not visited again: its K was out after its first visit (`drop: after_first_visit`)
+    CUT_SHORT = "cut_short"  # a visit that was left unfinished, and measured again on another machine
+    NOT_MEASURED = "not_measured"  # its control was measured, the cell was not: rejected before, lost, or still to come
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of them; ok if there is none.
-
-    Raises:
-        ValueError: a word that is no verdict.
-    """
+    """The worst of them; ok if there is none. ValueError: a word that is no verdict."""
     return max(verdicts, key=VERDICTS.index, default="ok")
 
 

@@ -11,7 +11,7 @@ from flows.terminal.regrade import regrade
 from tests.flows.conftest import Finish
 from tests.graded_run import write_graded_run
 from warehouse.ledger.commits import Commit, Ledger, in_force, read_regrade, rows_in_force
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
+from warehouse.ledger.steps import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
 from warehouse.ledger.store import Store, StoreError, open_store
 from warehouse.ledger.tables import PROVENANCE, VERDICTS, Table
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tasks.evals.response_log import ResponseLog
 from tests.tasks.evals.response_log_case import POLICY, SUITE
-from warehouse.ledger.steps.evaluation import EXCHANGES
+from warehouse.ledger.steps import EXCHANGES
 from warehouse.ledger.tables import Row, decode, encode
 
 FOLDER = Path(sys.argv[2])

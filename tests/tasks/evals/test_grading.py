@@ -15,7 +15,7 @@ from tests.graded_run import GPQA as GRADED_GPQA
 from tests.graded_run import gpqa_answers
 from tests.tasks.evals.graded import exchange, graded, item, result
 from warehouse.ledger.commits import Commit
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
+from warehouse.ledger.steps import EVAL_SAMPLES, EVAL_SCORES
 from warehouse.ledger.tables import VERDICTS, encode
 
 GPQA = EvalStep(step="eval-gpqa")

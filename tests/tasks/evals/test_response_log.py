@@ -24,7 +24,7 @@ from tests.tasks.evals.response_log_case import (
     response_log,
     spec,
 )
-from warehouse.ledger.steps.evaluation import EXCHANGES
+from warehouse.ledger.steps import EXCHANGES
 from warehouse.ledger.tables import decode, encode
 
 IDENTITY = {"run_id": "r", "cell_key": POLICY.cell_key, "step": "eval-gpqa", "attempt": 1, "measured_at": "2026-11-22"}

@@ -8,10 +8,9 @@ import pytest
 
 from tests.warehouse.rented import NO_PRICE, ON_DEMAND, START_S, ZONE_A, at, close, rent, rent_a_bad_night
 from tests.warehouse.synthetic import demo_plan
-from warehouse.dataset.bill import BillLine, bill, month_of
+from warehouse.dataset.bill import RUN_REFRESH_S, STORE_REFRESH_S, BillLine, Spending, bill, month_of
 from warehouse.dataset.build import consolidate
 from warehouse.dataset.snapshot import publish, read_current
-from warehouse.dataset.spending import RUN_REFRESH_S, STORE_REFRESH_S, Spending
 from warehouse.dataset.tables import BILLED_PHASES
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Heartbeat, Leases

@@ -13,7 +13,7 @@ from tests.warehouse.dataset.statistics.test_accuracy import compare_counts
 from tests.warehouse.graded import GPQA, IFEVAL, Graded, answers, checked
 from tests.warehouse.synthetic import item, only
 from warehouse.dataset.build import consolidate
-from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
+from warehouse.ledger.steps import EVAL_ITEMS
 from warehouse.ledger.store import Store
 
 

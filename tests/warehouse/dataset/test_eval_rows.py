@@ -9,8 +9,7 @@ from tests.warehouse.synthetic import item, only
 from warehouse.dataset import build
 from warehouse.dataset.consolidate.inputs import batches, comparison_groups, take_inventory
 from warehouse.dataset.statistics.proportions import wilson_interval
-from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EXCHANGES
+from warehouse.ledger.steps import EVAL_ITEMS, EVAL_SAMPLES, EXCHANGES
 from warehouse.ledger.store import Store, StoreError
 
 

@@ -11,7 +11,7 @@ from configs.steps.memory import CONDITION, MemoryStep
 from tests.warehouse.synthetic import DemoRun, StepWriter, demo_plan, only, window
 from tests.warehouse.visited import AR, MTP, SHORT, MinuteByMinute, served, view_of
 from warehouse.dataset.build import Consolidated
-from warehouse.ledger.steps.memory import MEMORY_STARTS, MODE
+from warehouse.ledger.steps import MEMORY_MODE, MEMORY_STARTS
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import WINDOWS
 from warehouse.report.display.figures import Row
@@ -53,7 +53,7 @@ class EnergisedRun(DemoRun):
         step = self.writer(place, f"memory{visit}")
         step.provenance(machine="node-1 card-1")
         step.write(MEMORY_STARTS, [{**KNOWN, **said}])
-        step.judge((CONDITION, MODE, *verdict))
+        step.judge((CONDITION, MEMORY_MODE, *verdict))
         step.commit(verdict[0], verdict[1])
 
     def speed(

@@ -13,7 +13,7 @@ from tests.warehouse.synthetic import StepWriter, demo_plan
 from warehouse.dataset.build import consolidate
 from warehouse.dataset.tables import RESULTS_CONSOLIDATED
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.steps.needle import NEEDLES
+from warehouse.ledger.steps import NEEDLES
 from warehouse.ledger.store import Store
 from warehouse.report.display.figures import Row
 from warehouse.report.display.view import View

@@ -17,7 +17,7 @@ from warehouse.dataset.snapshot import Manifest, current, data_dictionary, publi
 from warehouse.dataset.tables import PRODUCT_TABLES
 from warehouse.ledger.clock import SYSTEM, Clock, moment_s
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
+from warehouse.ledger.steps import EVAL_ITEMS
 from warehouse.ledger.store import Store, StoreError, open_store
 from warehouse.ledger.tables import sha256_hex
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.warehouse.rented import START_S, ZONE_A, at, rent
 from tests.warehouse.synthetic import demo_plan
+from warehouse.dataset.bill import STORE_REFRESH_S, Spending
 from warehouse.dataset.build import consolidate
-from warehouse.dataset.spending import STORE_REFRESH_S, Spending
 from warehouse.ledger.claims import IDLE_S, Claims, Span, end_after
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Heartbeat, Leases

@@ -25,7 +25,7 @@ from warehouse.ledger.commits import Ledger, run_ids
 from warehouse.ledger.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases, gone_attempt
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.owner import lives_here, owner_name
-from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
+from warehouse.ledger.steps import EVAL_ITEMS
 from warehouse.ledger.store import Store, StoreError
 from warehouse.ledger.tables import SCHEMA_VERSION, VERDICTS, arrow_schema, decode, encode, sha256_hex
 from warehouse.ledger.timed_tables import WINDOWS
@@ -37,7 +37,7 @@ import sys, time
 from tests.warehouse.synthetic import StepWriter, demo_plan, item
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import open_store
-from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
+from warehouse.ledger.steps import EVAL_ITEMS
 
 ledger = Ledger(open_store(sys.argv[1]), "race")
 step = StepWriter(ledger, demo_plan().cells[0].cell.cell_key, "eval-tiny", attempt=int(sys.argv[2]))

@@ -11,7 +11,7 @@ from flows.terminal.regrade import regrade
 from tests.graded_run import write_graded_run
 from warehouse.dataset.consolidate.inputs import Raw, take_inventory
 from warehouse.ledger.commits import Grading, Ledger, newest, write_regrade
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EXCHANGES
+from warehouse.ledger.steps import EVAL_SAMPLES, EXCHANGES
 from warehouse.ledger.store import Store, StoreError
 
 

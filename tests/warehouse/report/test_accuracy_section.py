@@ -8,7 +8,7 @@ from tests.warehouse.graded import GPQA, IFEVAL, WRONG_READING, Graded, answer, 
 from tests.warehouse.read_page import page_of
 from tests.warehouse.report.started import page_with_starts
 from tests.warehouse.synthetic import write_demo_run
-from warehouse.ledger.steps.parity import PARITY_OUTPUTS
+from warehouse.ledger.steps import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
 
 

@@ -11,9 +11,7 @@ from tests.warehouse.graded import GPQA, IFEVAL, Graded, answers, checked
 from tests.warehouse.read_page import page_of
 from tests.warehouse.report.started import page_with_starts
 from tests.warehouse.synthetic import write_demo_run
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES
-from warehouse.ledger.steps.needle import NEEDLES
-from warehouse.ledger.steps.parity import PARITY_OUTPUTS
+from warehouse.ledger.steps import EVAL_SAMPLES, NEEDLES, PARITY_OUTPUTS
 from warehouse.ledger.store import Store
 
 ARMS = (("ar", None), ("mtp", 4))

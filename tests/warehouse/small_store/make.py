@@ -24,7 +24,7 @@ from tests.warehouse.graded import GPQA, answers, score
 from tests.warehouse.synthetic import StepWriter, mirrored_demo, write_demo_run
 from warehouse.dataset.snapshot import publish
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
+from warehouse.ledger.steps import EVAL_SAMPLES, EVAL_SCORES
 from warehouse.ledger.store import Store, open_store
 
 ARCHIVE = Path(__file__).with_name("store.tar.xz")

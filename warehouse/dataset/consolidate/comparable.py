@@ -1,11 +1,10 @@
 """Which rows may be compared: served alike, timed and graded on the same server, with the outputs that were promised.
 
-A benchmark that times a fast server and grades a careful one has measured neither. Both steps record the command line
-of their engine. The two command lines are compared without the arguments that say nothing about the answers: ports,
-addresses, and the folders in which a machine happens to keep things.
+A benchmark that times a fast server and grades a careful one has measured neither. So the command lines of both engines
+are compared, but for what says nothing about the answers: ports, addresses, folders of one machine.
 
-Verification accepts a drafted token only where the target would have written it. So a lossless technique may differ
-from AR only at near ties, which rounding decides. One that differs elsewhere is broken. The usual defect (an fp8 kernel
+Verification accepts a drafted token only where the target would have written it. So a lossless technique differs from
+AR only at near ties, which rounding decides. One that differs elsewhere is broken, and the usual defect (an fp8 kernel
 that accepts whatever was drafted) is the fastest of all. So none of its figures is `ok`, least of all its speed.
 """
 
@@ -14,7 +13,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from configs.cell import Serving
 from configs.step import MeasuredStep
@@ -29,22 +28,17 @@ VERSIONS = ("engine_version", "model_revision", "draft_revision")
 """Columns of provenance that, with the command line, decide what answers. The card's name isn't one of them. Machines
 of one kind differ in speed, which is checked elsewhere, but they compute the same answers up to rounding."""
 
-OF_A_SPEED = ("engine_version", "gpu_driver")
-"""Columns of provenance that decide a speed whatever the technique, so those of a cell and of its AR must agree. Where
-both serve the same model, so must `model_revision`."""
-
 SAMPLING = ("max_tokens", "temperature", "top_p", "samples", "dataset", "revision", "seed")
 """Fields of an evaluation that make two arms' answers incomparable, or at least worth naming, where they differ."""
 
-SHOWN_CHARS = 80
-"""Longest value in a sentence; the whole command line is in the row."""
+SHOWN_CHARS = 80  # longest value in a sentence; the whole command line is in the row
 
 
 def judged_as_served(step: CommittedStep, raw: Raw) -> Judged:
     """The node's verdict on a graded step, and what its engine's command line adds to it.
 
-    Guard: the engine that was graded was started like the one that was timed, in the same cell and run. A cell without
-    a timed step has nothing to compare; its control is another cell, served by an engine of its own.
+    Guard: the engine that was graded was started like the one that was timed, in the same cell and run. The
+    cell's control is another cell, served by an engine of its own.
     """
     verdict, graded = judged(step, raw), provenance(step, raw)
     for other in raw.beside(step):
@@ -78,19 +72,8 @@ def unequal_columns(one: Row, other: Row, columns: Sequence[str]) -> list[str]:
     return _unequal({name: one[name] for name in known}, {name: other[name] for name in known})
 
 
-def speed_differences(one: Row, other: Row, same_model: bool) -> list[str]:
-    """In what the engines of a cell and of its AR differ that decides a speed.
-
-    A diffusion model is compared with another model's AR: their revisions are of two repositories, so they may differ.
-    """
-    return unequal_columns(one, other, (*OF_A_SPEED, "model_revision") if same_model else OF_A_SPEED)
-
-
 def timed_differently(places: Sequence[Row]) -> str | None:
-    """By which clients these rows of provenance were timed, if by several: a speed is what its client says of it.
-
-    In rows from before clients had a version, the column is null, which counts as a separate client.
-    """
+    """By which clients these rows were timed, if by several; one from before clients had a version is another."""
     versions = sorted({place.get("client_version") or 0 for place in places})
     if len(versions) < 2:
         return None
@@ -109,10 +92,9 @@ def unequal_serving(one: Serving, other: Serving) -> list[str]:
 
 
 def arguments(argv: str) -> dict[str, str]:
-    """What a shell-quoted command line asks of an engine, by flag.
+    """What a shell-quoted command line asks of an engine, by flag; `command` is everything before the first one.
 
-    Paths count by their last part: one cache lies in different folders on different machines. `command` is everything
-    before the first flag.
+    Paths count by their last part: one cache lies in different folders on different machines.
     """
     words = shlex.split(argv)
     flags = [at for at, word in enumerate(words) if word.startswith("--")]
@@ -161,9 +143,8 @@ def _said(value: str | None) -> str:
 NEAR_TIE_NATS = 0.251
 """Widest gap between the two best tokens that rounding alone can turn around.
 
-Logits leave the model in bf16, whose numbers between 16 and 32, where the best logits lie, are 0.125 apart. Another
-batch shape sums in another order and moves each of the two by a step. A gap of two steps is the widest they can close.
-A thousandth more, because the gap is a difference of float32 logarithms.
+Logits leave the model in bf16, whose numbers between 16 and 32, where the best lie, are 0.125 apart. Another batch
+shape moves each of the two by a step at most. A thousandth more, because the gap is a difference of float32 logarithms.
 """
 
 
@@ -174,8 +155,7 @@ class Output(NamedTuple):
     gaps: Sequence[float] | None = None
 
 
-Outputs = Mapping[str, Output]
-"""Outputs by prompt."""
+Outputs = Mapping[str, Output]  # outputs by prompt
 
 
 class Agreement(NamedTuple):
@@ -221,39 +201,31 @@ def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
     """Index of the first token that differs; where one ends early, its length; None if they are equal."""
     if one == other:  # the usual case, and the fast one
         return None
-    for index, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return index
-    return min(len(one), len(other))
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def gap_at(index: int, *outputs: Output) -> float | None:
-    """How sure the model was at the token where outputs part: the widest gap that any of them saw there, in nats.
+    """How sure the model was at the token where outputs part, in nats: the widest gap that any of them saw there.
 
-    Up to that token all had the same text before them, so a tie is a tie in each. If the model was sure in one output,
-    logits moved by more than rounding, however close the tie in the other. An output that ended before says nothing.
-
-    Returns:
-        None if the gap isn't known for an output that reaches this token.
+    Up to that token all had the same text, so a tie is a tie in each: if the model was sure in one output, logits moved
+    by more than rounding. None: the gap isn't known for an output that reaches this token.
     """
     seen = [one.gaps[index] for one in outputs if one.gaps is not None and index < len(one.gaps)]
     wanted = [one for one in outputs if index < len(one.token_ids)]
     return max(seen) if seen and len(seen) == len(wanted) else None
 
 
-Cell = tuple[str, str]
-"""Run and key."""
+Cell = tuple[str, str]  # run and key
 
 BENCH = ("run_id", "model", "precision", "engine", "gpu")
 """What a cell shares with the AR cell whose second pass is its control."""
 
 EARLY_TOKENS = 16
-"""Where no gap between the two best tokens was recorded: no output equals AR's, and one of them differs within so many
-tokens.
+"""Where no gap between the two best tokens was recorded: no output equals AR's, and one differs within so many tokens.
 
 Rounding also makes many outputs differ (the demo's draft model: 11 of 12, all at near ties), but it leaves some equal
-or acts late. A cell that accepts wrong tokens does neither. Less than that is no finding, because it isn't known
-whether it was a tie.
+or acts late. A cell that accepts wrong tokens does neither. Less is no finding: it may have been a tie.
 """
 
 
@@ -281,23 +253,20 @@ def cells_that_fail_parity(results: Sequence[Result], lossless: Collection[Cell]
     return found
 
 
-def barred(results: Sequence[Result], failed: Mapping[Cell, str]) -> list[Result]:
-    """The rows in their order; all those of cells that fail parity are suspect, whatever was measured."""
-    cells = [(each, failed.get((each.columns["run_id"], each.columns["cell_key"]))) for each in results]
-    return [
-        each if sentence is None else each.worsened("suspect", Reason.PARITY_FAILED, sentence)
-        for each, sentence in cells
-    ]
+Judgeable = TypeVar("Judgeable", Result, Start)
 
 
-def barred_starts(starts: Sequence[Start], failed: Mapping[Cell, str]) -> list[Start]:
-    """Starts in their order; how a broken cell's differ says nothing of the others'. Its controls do."""
+def barred(rows: Sequence[Judgeable], failed: Mapping[Cell, str]) -> list[Judgeable]:
+    """The rows or starts in their order; all those of cells that fail parity are suspect, whatever was measured.
+
+    How a broken cell's starts differ says nothing of the others'. Its controls' do.
+    """
     done = []
-    for start in starts:
-        sentence = failed.get((start.columns["run_id"], start.columns["cell_key"]))
-        if sentence is not None and start.columns["role"] == "cell":
-            start = start._replace(judged=start.judged.worsened("suspect", Reason.PARITY_FAILED, sentence))
-        done.append(start)
+    for each in rows:
+        sentence = failed.get((each.columns["run_id"], each.columns["cell_key"]))
+        if sentence is not None and each.columns.get("role", "cell") == "cell":
+            each = each._replace(judged=each.judged.worsened("suspect", Reason.PARITY_FAILED, sentence))
+        done.append(each)
     return done
 
 

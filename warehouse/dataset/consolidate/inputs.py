@@ -1,7 +1,6 @@
-"""What there is to consolidate: committed steps, closed attempts and rented machines of runs, read off the ledger.
+"""What there is to consolidate, read off the ledger; and the one rule of which AR cell a cell is compared with.
 
-A committed part is read once, when asked for, checked with its commit and reduced. Here, too, is the one rule of which
-AR cell a cell is compared with.
+A committed part is read once, when asked for, checked with its commit and reduced.
 """
 
 from __future__ import annotations
@@ -22,14 +21,11 @@ from warehouse.ledger.commits import Commit, Ledger, Part, in_force, newest, rea
 from warehouse.ledger.lease import Attempt, Leases
 from warehouse.ledger.placement import Placements, PlacementStory
 from warehouse.ledger.store import Store, StoreError
-from warehouse.ledger.tables import ColumnType, Table, sha256_hex
+from warehouse.ledger.tables import Table, arrow_schema, sha256_hex
 
 
 def bench_of(planned: PlannedCell) -> tuple[str, str, str, str]:
-    """Model, precision, engine and kind of machine: what two cells of a run share that may be compared.
-
-    A model that is compared with another model's AR belongs to that model's bench.
-    """
+    """What two cells of a run share that may be compared; a model may be held against another model's AR."""
     cell = planned.cell
     return cell.model.compared_as, cell.precision.name, cell.engine.name, planned.gpu.name
 
@@ -52,15 +48,9 @@ def baseline_among(planned: PlannedCell, cells: Iterable[PlannedCell]) -> Planne
     return min(found, key=lambda each: (each.cell.serving != serving, each.cell.cell_key), default=None)
 
 
-READERS = 16
-"""Small objects read at the same time: an S3 answer takes tens of milliseconds, and a run has thousands."""
-
-
-Identity = tuple[str, str, str]
-"""What raw rows call a committed step: run, cell, step."""
-
-STEP = ("run_id", "cell_key", "step")
-"""The columns that tie a raw row to its committed step."""
+READERS = 16  # small objects read at the same time: an S3 answer takes tens of milliseconds, and a run has thousands
+Identity = tuple[str, str, str]  # what raw rows call a committed step: run, cell, step
+STEP = ("run_id", "cell_key", "step")  # the columns that tie a raw row to its committed step
 
 
 class CommittedStep(NamedTuple):
@@ -70,8 +60,7 @@ class CommittedStep(NamedTuple):
     cell_key: str
     planned: PlannedCell
     commit: Commit
-    attempts: int
-    """Closed attempts of the cell."""
+    attempts: int  # closed attempts of the cell
 
     @property
     def identity(self) -> Identity:
@@ -104,10 +93,7 @@ class CommittedStep(NamedTuple):
 
 
 class CellHistory(NamedTuple):
-    """Closed attempts and placements of one cell of one run, oldest first.
-
-    `unmeasured`: names of the ledger of what no attempt has committed, except controls that aren't needed.
-    """
+    """Closed attempts and placements of one cell of one run, oldest first, and what no attempt has committed."""
 
     run_id: str
     planned: PlannedCell
@@ -121,16 +107,11 @@ class Inventory(NamedTuple):
 
     steps: tuple[CommittedStep, ...]
     histories: tuple[CellHistory, ...]
-    plans: Mapping[str, tuple[PlannedCell, ...]]
-    """Cells of each run, including those that have not been tried yet."""
+    plans: Mapping[str, tuple[PlannedCell, ...]]  # cells of each run, including those that have not been tried yet
 
 
 def take_inventory(store: Store, run_ids: Sequence[str]) -> Inventory:
-    """Committed steps and attempts of the runs, in a fixed order.
-
-    Raises:
-        StoreError: a record of the store can't be read by this version.
-    """
+    """Committed steps and attempts of the runs, in a fixed order. StoreError: a record is of another version."""
     steps: list[CommittedStep] = []
     histories: list[CellHistory] = []
     plans: dict[str, tuple[PlannedCell, ...]] = {}
@@ -149,8 +130,7 @@ def take_inventory(store: Store, run_ids: Sequence[str]) -> Inventory:
     return Inventory(tuple(steps), tuple(histories), plans)
 
 
-Graded = tuple[str, int]
-"""A committed step's name, and the number of its newest regrade; 0: it has none."""
+Graded = tuple[str, int]  # a committed step's name, and the number of its newest regrade; 0: it has none
 
 
 def _cells(ledger: Ledger, plan: Sequence[PlannedCell]) -> list[tuple[str, list[Graded]]]:
@@ -181,8 +161,7 @@ def _cell(ledger: Ledger, cell_key: str, steps: Sequence[Graded]) -> tuple[list[
     return [history], [CommittedStep(ledger.run_id, cell_key, planned, commit, len(attempts)) for commit in found]
 
 
-Group = tuple[CommittedStep, ...]
-"""Steps that are compared with each other."""
+Group = tuple[CommittedStep, ...]  # steps that are compared with each other
 
 
 def comparison_groups(steps: Sequence[CommittedStep]) -> list[Group]:
@@ -203,10 +182,7 @@ def baseline_of(step: CommittedStep, group: Group) -> CommittedStep | None:
 def batches(
     groups: Sequence[Group], max_rows: int, max_parts: int, unread: Collection[str] = ()
 ) -> Iterator[list[Group]]:
-    """Whole groups, as many at a time as fit the limits, which bounds a build's memory; a larger group comes alone.
-
-    `max_parts` counts objects of the store; tables named in `unread` don't count, because no build fetches them.
-    """
+    """Whole groups, as many at a time as fit the limits, which bounds a build's memory; a larger group comes alone."""
     batch: list[Group] = []
     rows = parts = 0
     for group in groups:
@@ -226,20 +202,10 @@ Rows = list[dict[str, Any]]
 Reduce = Callable[[pl.LazyFrame], pl.LazyFrame]
 """Turns many rows into few, or into other columns; a module's function, because results are cached by it."""
 
-POLARS_TYPES: dict[ColumnType, Any] = {
-    "str": pl.String,
-    "i64": pl.Int64,
-    "f64": pl.Float64,
-    "bool": pl.Boolean,
-    "list[str]": pl.List(pl.String),
-    "list[i64]": pl.List(pl.Int64),
-    "list[f64]": pl.List(pl.Float64),
-}
-
 
 def polars_schema(table: Table) -> pl.Schema:
     """The table's columns as polars types, in declared order."""
-    return pl.Schema({column.name: POLARS_TYPES[column.type] for column in table.columns})
+    return pl.DataFrame(arrow_schema(table).empty_table()).schema
 
 
 def unchanged(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -248,10 +214,7 @@ def unchanged(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 class Raw:
-    """Raw rows of a batch of committed steps: a table's parts are read once, and reduced, when a step asks for it.
-
-    What no step asks for (the response log of every evaluation) stays in the store.
-    """
+    """Raw rows of a batch of committed steps: a table's parts are read once, and reduced, when a step asks for it."""
 
     def __init__(self, store: Store, steps: Sequence[CommittedStep]) -> None:
         """Of these steps, all of each cell; nothing is read yet."""
@@ -283,10 +246,8 @@ class Raw:
         """A step's rows of a table; None: it has none.
 
         `reduce` is applied first, to all rows of the batch, and must keep the columns `STEP`. Columns that older parts
-        lack are null.
-
-        Raises:
-            StoreError: a part is missing, is not what its commit says, or has columns that this version doesn't know.
+        lack are null. StoreError: a part is missing, is not what its commit says, or has columns that this version
+        doesn't know.
         """
         key = (table.name, reduce)
         if key not in self._frames:

@@ -1,7 +1,6 @@
 """Comparisons with the AR cell: what every pair has, a cell's answers next to AR's, and the final verdict on accuracy.
 
-Two arms are comparable where they answered the same questions. That is checked on the prompts themselves: another
-order of the choices, another template or another shot makes another question of the same item.
+Two arms are comparable where they answered the same questions, which is checked on the prompts themselves.
 
 A run compares many cells with AR; at 5 % each, one in twenty differs by chance. Holm's correction keeps the chance of
 any false claim at 5 % over the family: all models, precisions and techniques, one evaluation, one run.
@@ -42,20 +41,15 @@ class Arm(NamedTuple):
     """One cell's side of a comparison."""
 
     step: CommittedStep
-    judged: Judged
-    """Of its step; only ok ones are compared."""
+    judged: Judged  # of its step; only ok ones are compared
     items: pl.DataFrame | None
     """Per item: item_id, answers, right, truncated (counts of answers), prompt_hash, extractor_version (null: not
     recorded)."""
-    margin: float
-    """Loss of score that still counts as none."""
+    margin: float  # loss of score that still counts as none
 
 
 def scored(arms: Sequence[Arm], rows_of: Callable[[Arm], list[Result]]) -> Made:
-    """Rows of scores, and a comparison with AR where both cells' rows are ok.
-
-    `rows_of` makes a cell's rows, the one that counts first.
-    """
+    """Rows of scores, the one that counts first, and a comparison with AR where both cells' rows are ok."""
     results: list[Result] = []
     pairs: list[Pair] = []
     by_step = {arm.step.identity: arm for arm in arms}
@@ -72,8 +66,8 @@ def scored(arms: Sequence[Arm], rows_of: Callable[[Arm], list[Result]]) -> Made:
 def paired(result: Result, ours: Arm, baseline: Arm) -> tuple[Result, Pair | None]:
     """The counting row with what the comparison found, and the comparison; no pair where one can't be made fairly.
 
-    Scores are only compared of ok rows. How many answers were cut off is compared of all: where it differs most, the
-    node has judged one of the two already. That finding worsens the row but takes no pair away: it is the evidence.
+    How many answers were cut off is compared of all rows, not only of ok ones: where it differs most, the node has
+    judged one of the two already. That worsens the row but takes no pair away: it is the evidence.
     """
     if ours.items is None or baseline.items is None:
         return result, None
@@ -124,11 +118,7 @@ def _refusal(both: pl.DataFrame) -> str | None:
 
 
 def _held_to_truncation(result: Result, both: pl.DataFrame) -> tuple[Result, float]:
-    """Guard: as many answers are cut off as of AR; and how many more are, as a share.
-
-    One that rambles isn't lossless, even where its score is as good. An exact McNemar test over items of which any
-    answer was cut off.
-    """
+    """Guard: as many answers are cut off as of AR (McNemar over items); and how many more are, as a share."""
     now, before = pl.col("truncated") > 0, pl.col("truncated_baseline") > 0
     share, of_ar, gained, lost = both.select(
         (pl.col("truncated").sum() / pl.col("answers").sum()).alias("share"),
@@ -147,10 +137,7 @@ def _held_to_truncation(result: Result, both: pl.DataFrame) -> tuple[Result, flo
 
 
 def settled(pairs: Sequence[Pair], barred: Mapping[Cell, str]) -> list[Row]:
-    """Accuracy pairs in the order given, with corrected p values, conclusion, items needed and wording.
-
-    `barred` are cells that fail parity, with the sentence that says so: they claim nothing, so no family has them.
-    """
+    """Accuracy pairs with corrected p values and conclusion; `barred` cells, which fail parity, claim nothing."""
     done = [dict(pair.columns) for pair in pairs]
     families: dict[tuple[str, str], list[int]] = {}
     for at, row in enumerate(done):

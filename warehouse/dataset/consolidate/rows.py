@@ -1,7 +1,7 @@
 """What every consolidated row has, whatever was measured: identity, verdict, cost, provenance.
 
-A row's verdict stays apart from its columns until all passes of the build have had their say; `Result.row` puts the two
-together. Seconds and dollars of a step are shared among its rows, so that any selection of rows may be summed.
+A verdict stays apart from its columns until all passes of the build have had their say. Seconds and dollars of a step
+are shared among its rows, so that any selection of rows may be summed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from warehouse.dataset.consolidate.inputs import CommittedStep, Group, Raw
 from warehouse.dataset.statistics.accuracy import Comparison
 from warehouse.dataset.statistics.visits import VisitRates
 from warehouse.ledger.clock import usd_of
-from warehouse.ledger.commits import Part
 from warehouse.ledger.tables import PROVENANCE, PROVENANCE_COLUMNS, VERDICTS
 from warehouse.ledger.verdicts import Reason, Severity, Verdict, worst
 
@@ -79,8 +78,7 @@ class Start(NamedTuple):
     judged: Judged
     rates: VisitRates | None
     served: Cell
-    place: Row
-    """Provenance of the attempt that committed."""
+    place: Row  # provenance of the attempt that committed
 
     @property
     def row(self) -> Row:
@@ -95,8 +93,7 @@ class Pair(NamedTuple):
     comparison: Comparison
 
 
-Machine = str | None
-"""None: it was not recorded."""
+Machine = str | None  # None: it was not recorded
 
 ArmKey = tuple[str, str, str, Role, Machine]
 """Run, cell, step, role and machine: engine starts of one thing on one machine."""
@@ -106,21 +103,15 @@ class Standing(NamedTuple):
     """What a cell's speed is compared with."""
 
     arm: ArmKey
-    baseline_arm: ArmKey | None
-    """None for AR itself, and where `refusal` says why there is none."""
-    refusal: str
-    """Reason and sentence, where there is nothing to compare with; else empty."""
+    baseline_arm: ArmKey | None  # None for AR itself, and where `refusal` says why there is none
+    refusal: str  # reason and sentence, where there is nothing to compare with; else empty
 
 
-CellStep = tuple[str, str, str]
-"""Run, cell, and a step's name without its start."""
+CellStep = tuple[str, str, str]  # run, cell, and a step's name without its start
 
 
 class Made(NamedTuple):
-    """What a step's file makes of its commits: rows of `results_consolidated`, `pairs`, `visits` and `load`.
-
-    `standings`: of the cells whose speed may be compared with another cell's.
-    """
+    """What a step's file makes of its commits; `standings`: of cells whose speed may be compared."""
 
     results: Sequence[Result]
     pairs: Sequence[Pair] = ()
@@ -130,10 +121,7 @@ class Made(NamedTuple):
 
 
 def judged(step: CommittedStep, raw: Raw, condition: str | None = None, mode: str | None = None) -> Judged:
-    """The node's verdict on one condition: what was said about it and about the whole step.
-
-    A condition that no verdict names gets the commit's, which is the step's worst.
-    """
+    """The node's verdict on one condition and on the whole step; unless there is one, the commit's (the worst)."""
     wanted = ((condition, mode), (None, None))
     said = [row for row in raw.rows(step, VERDICTS) if (row["condition"], row["mode"]) in wanted]
     if not said:
@@ -148,17 +136,13 @@ class Spent(NamedTuple):
     cost_usd: float | None
 
 
-NOTHING = Spent(None, None)
-"""On a row that took no time of a node: it reads anew what another row was measured for."""
+NOTHING = Spent(None, None)  # on a row that took no time of a node: it reads anew what another row was measured for
 
 
 def base_row(step: CommittedStep, raw: Raw, spent: Spent = NOTHING) -> Row:
-    """Identity, cost and provenance of a row.
-
-    `spent` is its share of what the step took; the shares of a step's rows add up to `step_seconds`.
-    """
+    """Identity, cost and provenance of a row; `spent` is its share of `step_seconds`."""
     cell, commit = step.planned.cell, step.commit
-    place, names = provenance(step, raw), labels(step.planned)
+    place, names = provenance(step, raw), labels(cell, step.planned)
     return {
         **place,
         **names,
@@ -175,9 +159,8 @@ def base_row(step: CommittedStep, raw: Raw, spent: Spent = NOTHING) -> Row:
     }
 
 
-def labels(planned: PlannedCell) -> Row:
-    """What a cell is called wherever it has a row, and what of it was not really so."""
-    cell = planned.cell
+def labels(cell: Cell, planned: PlannedCell) -> Row:
+    """What this cell, or AR served for it, is called wherever it has a row, and what of it was not really so."""
     return {
         "model": cell.model.name,
         "precision": cell.precision.name,
@@ -201,8 +184,7 @@ def made_up(cell: Cell) -> str | None:
 def acceptance_source(cell: Cell) -> str | None:
     """Where its acceptance comes from: measured of real drafts, or `replayed:`; None: nothing is drafted.
 
-    vLLM's `rejection_sample_method: synthetic` accepts at random, at published rates. A technique of a user's own may
-    ask for it, too.
+    A technique of a user's own may ask for vLLM's `synthetic`, too, which accepts at random, at published rates.
     """
     asked = cell.technique.speculative_config
     if cell.acceptance is not None:
@@ -277,10 +259,10 @@ def commit_seconds(step: CommittedStep, raw: Raw) -> Spent:
     provenance = placed(step, raw)
     prices = {row["attempt"]: row["price_usd_h"] for row in provenance}
     price = prices.get(step.commit.attempt, provenance[-1]["price_usd_h"] if provenance else None)
-    timed = [part for part in (*step.commit.parts, *step.commit.replaced) if part.spent_s is not None]
-    if not timed:  # no part says its seconds
-        return Spent(step.commit.wall_s, usd_of(price, step.commit.wall_s))
-    return _sum(_part(part, prices.get(part.attempt, price)) for part in timed)
+    parts = (*step.commit.parts, *step.commit.replaced)
+    timed = [(part.spent_s, prices.get(part.attempt, price)) for part in parts if part.spent_s is not None]
+    amounts = timed or [(step.commit.wall_s, price)]  # no part says its seconds
+    return _sum(Spent(seconds, usd_of(its_price, seconds)) for seconds, its_price in amounts)
 
 
 def shared(spent: Spent, weights: Sequence[float]) -> list[Spent]:
@@ -298,11 +280,6 @@ def window_seconds(windows: Iterable[Mapping[str, Any]]) -> float:
 def placed(step: CommittedStep, raw: Raw) -> list[dict[str, Any]]:
     """Provenance of every attempt that wrote some, in order; what an attempt said last counts."""
     return sorted(raw.rows(step, PROVENANCE), key=lambda row: (row["attempt"], row["measured_at"]))
-
-
-def _part(part: Part, price_usd_h: float | None) -> Spent:
-    seconds = part.spent_s or 0.0
-    return Spent(seconds, usd_of(price_usd_h, seconds))
 
 
 def _sum(amounts: Iterable[Spent]) -> Spent:

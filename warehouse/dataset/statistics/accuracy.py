@@ -31,8 +31,7 @@ from warehouse.dataset.statistics.proportions import ALPHA, Z_POWER, Z_TWO_SIDED
 from warehouse.dataset.statistics.quantiles import interval, resampled_means_of_few
 from warehouse.ledger.formulas import student_quantile, student_tail
 
-MARGIN = 0.05
-"""Accuracy that may be lost and still be called "no worse": five points, stated with every claim."""
+MARGIN = 0.05  # accuracy that may be lost and still be called "no worse": five points, stated with every claim
 
 PARITY_PROMPTS = 12
 """Fewest prompts whose equal outputs are worth a claim; mtp-diffusion-h100 (docs/sources.md) used twelve."""
@@ -41,10 +40,7 @@ Conclusion = Literal["non-inferior", "worse", "inconclusive"]
 
 
 def mcnemar_p(gained: int, lost: int) -> float:
-    """Exact two-sided McNemar test: min(1, 2 P(Bin(gained + lost, 1/2) <= min(gained, lost))).
-
-    It answers "is there a difference", never "is it the same" (McNemar, Psychometrika 1947).
-    """
+    """Exact two-sided McNemar test (Psychometrika 1947): min(1, 2 P(Bin(gained + lost, 1/2) <= the fewer))."""
     trials = gained + lost
     tail = ways = 1  # of no hit; each further number of hits from the one before, because thousands may be discordant
     for hits in range(1, min(gained, lost) + 1):
@@ -54,12 +50,9 @@ def mcnemar_p(gained: int, lost: int) -> float:
 
 
 def tango_interval(n: int, gained: int, lost: int, z: float) -> tuple[float, float]:
-    """Score interval of a paired difference of proportions.
+    """Score interval of a paired difference of proportions (Tango, Statistics in Medicine 17 (1998) 891-908).
 
-    Source: Tango, Statistics in Medicine 17 (1998) 891-908.
-
-    Unlike the textbook interval it does not shrink to a point when no item is discordant. Then n identical answers
-    still allow a difference of z^2 / (n + z^2).
+    It does not shrink to a point where no item is discordant: n identical answers still allow z^2 / (n + z^2).
     """
     delta = (gained - lost) / n
     low = falling_root(lambda x: tango_score(n, gained, lost, x) - z, -1.0, delta)
@@ -80,16 +73,11 @@ def tango_score(n: int, gained: int, lost: int, difference: float) -> float:
 def carries_lossless(
     parity: tuple[int, int] | None, control: tuple[int, int] | None, conclusion: str | None, delta: float, p_holm: float
 ) -> bool:
-    """Whether "lossless" may be printed.
+    """Whether "lossless" may be printed: enough prompts are token-identical, the baseline repeats itself, no worse.
 
     `parity` counts greedy outputs against the baseline as (equal, compared); `control` those of the baseline against
-    itself. The other arguments are of the paired accuracy comparison: `delta` is technique minus baseline, and `p_holm`
-    is two-sided.
-
-    Returns:
-        True only when all of this holds. Enough prompts were compared, and all are token-identical. The baseline
-        repeats itself. Accuracy is shown to be no worse, within the margin, and isn't shown to be lower: a real loss is
-        a loss, however small.
+    itself. The others are of the paired comparison: `delta` is technique minus baseline, and `p_holm` is two-sided. A
+    real loss is a loss, however small, so one that is shown bars the word.
     """
     if parity is None or control is None:
         return False
@@ -98,8 +86,7 @@ def carries_lossless(
     return identical and conclusion == "non-inferior" and not is_proven_loss
 
 
-_DIGITS = 9
-"""Decimals of a d_i that count: 1/3 + 1/3 and 2/3 are one value."""
+_DIGITS = 9  # decimals of a d_i that count: 1/3 + 1/3 and 2/3 are one value
 
 
 class Comparison(NamedTuple):
@@ -107,41 +94,31 @@ class Comparison(NamedTuple):
 
     n: int
     samples: int
-    gained: int
-    """Items on which the technique scores higher."""
-    lost: int
-    """Items on which the baseline scores higher."""
+    gained: int  # items on which the technique scores higher
+    lost: int  # items on which the baseline scores higher
     delta: float
     delta_lo: float
     delta_hi: float
     boot_lo: float | None
     """Percentile bootstrap over items; a point where no item differs, which is why no claim rests on it."""
     boot_hi: float | None
-    p: float
-    """Two-sided: of no difference."""
+    p: float  # two-sided: of no difference
     margin: float
-    bound_lo: float
-    """One-sided lower bound; above -margin: no worse."""
+    bound_lo: float  # one-sided lower bound; above -margin: no worse
     bound_hi: float
     """One-sided upper bound; below margin as well: equal within it (two one-sided tests, Schuirmann 1987)."""
-    ni_p: float
-    """One-sided: of a loss as large as the margin."""
-    mde: float
-    """Smallest difference that so many items show with 80 % power at 5 %, two-sided."""
-    variance: float
-    """Of one item's d, as planning takes it: (sum d^2 + 1) / (n + 2), never 0 (Agresti and Min 2005)."""
+    ni_p: float  # one-sided: of a loss as large as the margin
+    mde: float  # smallest difference that so many items show with 80 % power at 5 %, two-sided
+    variance: float  # of one item's d, as planning takes it: (sum d^2 + 1) / (n + 2), never 0 (Agresti and Min 2005)
 
 
 def compare(
     baseline: Sequence[float], technique: Sequence[float], samples: int, margin: float, identity: str | None
 ) -> Comparison:
-    """Paired comparison of two arms.
+    """Paired comparison of two arms by their scores per item, 0 ... 1, means over its answers, in the same order.
 
-    Scores are per item, 0 ... 1, means over its answers, in the same order. The bootstrap's seed follows from
-    `identity`; None: without a bootstrap.
-
-    Raises:
-        ValueError: no items, not the same number of them, or no margin.
+    The bootstrap's seed follows from `identity`; None: without a bootstrap. ValueError: no items, not the same number
+    of them, or no margin.
     """
     if not baseline or margin <= 0:
         raise ValueError(f"{len(baseline)} items and a margin of {margin:g} compare nothing: both must be above 0")
@@ -203,8 +180,7 @@ def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 def conclude(comparison: Comparison, p_holm: float, ni_p_holm: float) -> Conclusion:
     """The verdict, at 5 % over all comparisons whose p values were adjusted together.
 
-    No worse within the margin goes before worse: a loss that is real but smaller than the margin is "non-inferior",
-    and `wording` says both.
+    A loss that is real but smaller than the margin is "non-inferior", and `wording` says both.
     """
     if ni_p_holm < ALPHA:
         return "non-inferior"
@@ -214,11 +190,7 @@ def conclude(comparison: Comparison, p_holm: float, ni_p_holm: float) -> Conclus
 def n_needed(comparison: Comparison, conclusion: Conclusion, comparisons: int = 1) -> int | None:
     """Items that would show an equally good technique to be no worse, with 80 % power, at the spread seen.
 
-    (z_(1 - 0.05 / comparisons) + z_0.8)^2 variance / margin^2, as in `items_needed`; the variance is the
-    comparison's cautious one.
-
-    Returns:
-        None where there is a verdict, or n is as large: then it isn't items that are missing.
+    As in `items_needed`, with the comparison's cautious variance. None: there is a verdict, or n is as large.
     """
     needed = math.ceil((one_sided_quantile(comparisons) + Z_POWER) ** 2 * comparison.variance / comparison.margin**2)
     return None if conclusion != "inconclusive" or needed <= comparison.n else needed
@@ -227,8 +199,7 @@ def n_needed(comparison: Comparison, conclusion: Conclusion, comparisons: int = 
 def wording(comparison: Comparison, conclusion: Conclusion, p_holm: float, comparisons: int = 1) -> str:
     """The comparison in words, in points of score; one of so many that were settled together.
 
-    "Equal" needs both bounds within the margin. The upper one is not corrected for the number of comparisons: it only
-    keeps a gain from being called equality.
+    "Equal" needs both bounds within the margin. The upper one is not corrected: it only keeps a gain from that word.
     """
     size, margin = f"n={comparison.n}", _points(comparison.margin)
     if comparison.samples > 1:

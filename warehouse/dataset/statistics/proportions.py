@@ -1,13 +1,11 @@
 """Shares: intervals of few trials, several answers per item, several comparisons, and what n items can show.
 
-What can be shown is computed before any item is paid for. It follows from the discordance w: the share of items that
-two arms answer differently. With one answer per item the variance of a paired difference is at most w / n (Connor,
-Biometrics 1987, with delta^2 left out). If two arms are equally good, they differ by sampling alone. Then K answers per
-item divide the variance by K, to w / (n K) (Miller, arXiv 2411.00640, section 3). Where two arms really differ item by
-item, more answers help less.
+What can be shown is computed before any item is paid for, from the discordance w: the share of items that two arms
+answer differently. With one answer per item the variance of a paired difference is at most w / n (Connor, Biometrics
+1987, with delta^2 left out); K answers divide it by K where equally good arms differ by sampling alone (Miller, arXiv
+2411.00640, section 3), and by less where they really differ item by item.
 
-A verdict among m comparisons is Holm's. What it takes to be sure of one of them is planned by Bonferroni, alpha / m:
-Holm is at least as kind, and just that strict to the comparison with the smallest p value.
+A verdict among m comparisons is Holm's; what it takes to be sure of one is planned by Bonferroni, alpha / m.
 """
 
 from __future__ import annotations
@@ -18,22 +16,16 @@ from statistics import NormalDist, fmean
 
 from warehouse.ledger.formulas import binomial_at_most
 
-ALPHA = 0.05
-"""Error that a claim may have, before it is divided among comparisons."""
-
-Z_TWO_SIDED = 1.959963984540054
-"""Normal quantile of a two-sided 95 % interval."""
-
-Z_POWER = 0.8416212335729143
-"""Normal quantile of 80 % power."""
+ALPHA = 0.05  # error that a claim may have, before it is divided among comparisons
+Z_TWO_SIDED = 1.959963984540054  # normal quantile of a two-sided 95 % interval
+Z_POWER = 0.8416212335729143  # normal quantile of 80 % power
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjusted p values, in the order given: those below 5 % are claims that are all true with 95 % probability.
 
     Source: Holm, Scandinavian Journal of Statistics 6 (1979) 65-70. The i-th smallest of m is multiplied by m - i + 1,
-    never falls below the one before it, and stops at 1. This holds whatever the dependence; cells share their baseline
-    and their items.
+    never falls below the one before it, and stops at 1, whatever the dependence.
     """
     adjusted = [0.0] * len(p_values)
     highest = 0.0
@@ -68,10 +60,7 @@ def wilson_interval(p: float, n: int) -> tuple[float, float]:
 
 
 def exact_interval(successes: int, n: int, level: float = ALPHA) -> tuple[float, float]:
-    """Two-sided interval of a share that covers at least 1 - level whatever n (Clopper and Pearson 1934).
-
-    2 of 3 give 0.09 to 0.99 and 3 of 3 give 0.29 to 1, so neither says that anything was lost or found.
-    """
+    """Two-sided interval of a share that covers at least 1 - level whatever n (Clopper and Pearson 1934)."""
     return 1 - upper_limit(n - successes, n, level / 2), upper_limit(successes, n, level / 2)
 
 
@@ -85,11 +74,8 @@ def upper_limit(successes: int, n: int, level: float) -> float:
 def pass_at_k(correct_counts: Sequence[int], samples: int, k: int) -> float:
     """Mean probability that at least one of k answers is right; k = 1 is the mean score.
 
-    Source: Chen et al., arXiv 2107.03374, equation 1: 1 - C(samples - correct, k) / C(samples, k), which has no bias,
-    unlike 1 - (1 - mean)^k.
-
-    Raises:
-        ValueError: no items, or more tries than answers: what was never sampled can't be estimated without a bias.
+    Source: Chen et al., arXiv 2107.03374, equation 1: 1 - C(samples - correct, k) / C(samples, k), which has no bias.
+    ValueError: no items, or more tries than answers.
     """
     if not 1 <= k <= samples or not correct_counts:
         raise ValueError(
@@ -109,10 +95,7 @@ def detectable(n: int, discordance: float, samples: int = 1) -> float:
 
 
 def carried_margin(n: int, discordance: float, samples: int = 1, comparisons: int = 1) -> float:
-    """Smallest margin at which an equally good arm is shown to be no worse, with 80 % power at 5 %, one-sided.
-
-    `comparisons`: cells that the run compares with AR in this evaluation; each is planned at 5 % over their number.
-    """
+    """Smallest margin at which an equally good arm is shown no worse, with 80 % power at 5 % / `comparisons`."""
     return (one_sided_quantile(comparisons) + Z_POWER) * stderr_of_difference(n, discordance, samples)
 
 
@@ -127,11 +110,7 @@ def samples_needed(n: int, margin: float, discordance: float, comparisons: int =
 
 
 def one_sided_quantile(comparisons: int = 1) -> float:
-    """Normal quantile of a one-sided test at 5 % over the number of comparisons (Bonferroni); 1.645 of one.
-
-    Raises:
-        ValueError: there is no comparison to plan for.
-    """
+    """Normal quantile of a one-sided test at 5 % over the comparisons (Bonferroni); ValueError: there are none."""
     if comparisons < 1:
         raise ValueError(f"comparisons={comparisons}: plan for at least one cell that is compared with AR")
     return NormalDist().inv_cdf(1 - ALPHA / comparisons)

@@ -1,12 +1,9 @@
 """Quantiles: percentiles that a sample is large enough for, and the percentile bootstrap, in plain Python.
 
-The same data give the same interval on every machine. Source of the bootstrap: Efron and Tibshirani, "An Introduction
-to the Bootstrap" (1993), chapter 13.
-
-Whatever the distribution, the number of values below its percentile p is binomial (n, p). So order statistics bound the
-percentile with 95 % confidence where one exists on either side. For that, all n values must lie below it with a
-probability of at most 2.5 %, and all above it likewise. That takes 6 values for the median, 36 for p90, 72 for p95 and
-368 for p99. Source: Hahn and Meeker, "Statistical Intervals" (1991), section 5.2.
+The same data give the same interval on every machine (Efron and Tibshirani, "An Introduction to the Bootstrap" (1993),
+chapter 13). The number of values below a percentile p is binomial (n, p), so order statistics bound it with 95 %
+confidence where all n values lie below it, or all above, with a probability of at most 2.5 %. That takes 6 values for
+the median, 36 for p90, 72 for p95, 368 for p99 (Hahn and Meeker, "Statistical Intervals" (1991), section 5.2).
 """
 
 from __future__ import annotations
@@ -22,17 +19,14 @@ from warehouse.dataset.statistics.proportions import ALPHA
 RESAMPLES = 2000
 """Draws per interval: the ends of a 95 % interval move by less than a tenth of its width from seed to seed."""
 
-LEVEL = 0.95
-"""Nominal two-sided coverage."""
+LEVEL = 0.95  # nominal two-sided coverage
 
 
 def resampled_means_of_few(values: Sequence[float], identity: str) -> list[float]:
-    """Means of `RESAMPLES` samples drawn with replacement; quick for many values of which few are distinct.
+    """Means of `RESAMPLES` samples drawn with replacement, seeded by `identity`, what the row is called.
 
-    Such are differences of right-or-wrong answers. How often each distinct value is drawn is multinomial, so it is
-    drawn as one binomial after another: 12 000 items cost a few hundred thousand steps, not 24 million.
-
-    The seed follows from `identity`, what the row is called, so that a build can be repeated bit for bit.
+    Quick for many values of which few are distinct, as differences of right-or-wrong answers: how often each is drawn
+    is multinomial, so it is drawn as one binomial after another: 12 000 items cost a few 100 000 steps, not 24 million.
     """
     n = len(values)
     ordered = sorted(Counter(values).items())
@@ -102,8 +96,7 @@ def fewest_for(percent: float) -> int:
 def certified(values: Sequence[float], percent: float, independent: int | None = None) -> float | None:
     """A percentile, interpolated linearly between neighbours; None: there are too few values to bound it.
 
-    `independent`: how many values are independent, where that is fewer. A prompt that was asked twice takes about the
-    same time twice.
+    `independent`: how many are, where that is fewer: a prompt that was asked twice takes about the same time twice.
     """
     if min(len(values), len(values) if independent is None else independent) < fewest_for(percent):
         return None

@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-SMALLEST_VAR = 1e-12
-"""Variance of a log rate below which a clock says nothing: one part in a million."""
+SMALLEST_VAR = 1e-12  # variance of a log rate below which a clock says nothing: one part in a million
 
 _ALIKE = 1e-2
 """Variance of the true log variances below which arms count as alike, and are pooled with all their degrees."""
@@ -35,17 +34,12 @@ class Repeats(NamedTuple):
     """Scatter of an arm's repeats within its starts."""
 
     visits: int
-    var: float
-    """Of one repeat's log rate."""
-    df: float
-    """0: each start has one repeat only, and nothing is known."""
+    var: float  # of one repeat's log rate
+    df: float  # 0: each start has one repeat only, and nothing is known
 
 
 def moderated(own: Repeats, arms: Sequence[Repeats]) -> Repeats:
-    """An arm's variance, moderated by those of the run's other arms with as many visits.
-
-    `own` has at least one degree of freedom, and may be among the arms.
-    """
+    """An arm's variance, moderated by the run's other arms with as many visits. `own` has a degree of freedom."""
     others = [arm for arm in arms if arm.visits == own.visits and arm.df]
     if own in others:
         others.remove(own)

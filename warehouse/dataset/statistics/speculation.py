@@ -1,16 +1,13 @@
 """What drafts are worth in theory, and which of several K to take.
 
-Theory: tokens per step, the cost of a step, and the speed that follows from both. Source: Leviathan, Kalman and
-Matias, "Fast Inference from Transformers via Speculative Decoding" (ICML 2023, arXiv 2211.17192), equation 1 and
-theorem 3.8. Their gamma is K here, and their alpha the acceptance rate. Their cost coefficient c (a draft token over a
-step of the target) is assumed nowhere: it is estimated from measured steps.
+Theory: tokens per step, the cost of a step, and the speed that follows from both. Source: Leviathan, Kalman and Matias,
+"Fast Inference from Transformers via Speculative Decoding" (ICML 2023, arXiv 2211.17192), equation 1 and theorem 3.8.
+Their gamma is K here, and their alpha the acceptance rate. Their c is estimated from measured steps, never assumed.
 
 The K to take is the smallest that is as fast as the fastest, as far as its measurement can tell. The rule follows
-vLLM's own tuner (`vllm bench sweep tune_speculative_k`, vllm/benchmarks/sweep/tune_speculative_k.py, after 0.32). It
-raises on failed or too few runs (3), and where the median absolute deviation (MAD) exceeds 10 % of the median. It takes
-the smallest K whose conservative objective (median less 1.4826 MAD) is within 1 % of the best. It extrapolates to no
-load that it didn't see. Here noise is the 95 % interval of a ratio over engine starts of one machine, instead of the
-spread of repeats within a start.
+vLLM's own tuner (vllm/benchmarks/sweep/tune_speculative_k.py, after 0.32), which refuses too few or too noisy runs,
+takes the smallest K whose conservative objective is within 1 % of the best, and extrapolates to no load that it didn't
+see. Here noise is the 95 % interval of a ratio over engine starts of one machine.
 """
 
 from __future__ import annotations
@@ -49,8 +46,7 @@ class Smallest(NamedTuple):
 
     chosen: int | None
     fastest: int
-    ratios: Mapping[int, Ratio]
-    """Of every candidate over the fastest, as far as known; the fastest's own is exactly 0."""
+    ratios: Mapping[int, Ratio]  # of every candidate over the fastest, as far as known; the fastest's own is exactly 0
     refusal: str = ""
 
 
@@ -71,11 +67,7 @@ def apart(one: Estimate, other: Estimate) -> Ratio:
 def smallest_within_noise(
     rates: Mapping[int, float], compare: Callable[[int, int], Ratio | None], name: Callable[[int], str]
 ) -> Smallest:
-    """The smallest candidate within noise of the fastest.
-
-    `rates` has one candidate at least; `compare` gives the log of the first one's rate over the second's, None where
-    nothing is known of it.
-    """
+    """The smallest of these candidates within noise of the fastest; `compare` gives a log ratio, None if unknown."""
     fastest = max(rates, key=lambda each: (rates[each], -each))
     known = {each: SAME if each == fastest else compare(each, fastest) for each in sorted(rates)}
     ratios = {each: ratio for each, ratio in known.items() if ratio is not None}
@@ -101,13 +93,10 @@ FEWEST_POINTS = 3
 class Decoding(NamedTuple):
     """How fast one cell decodes under one condition."""
 
-    tok_s: float
-    """Of all requests in flight together."""
+    tok_s: float  # of all requests in flight together
     concurrency: int
-    tokens_per_step: float
-    """Steps without a draft included; 1 without speculation."""
-    answer_tokens: float | None = None
-    """Mean output; None: not known, and prefill can't be taken out."""
+    tokens_per_step: float  # steps without a draft included; 1 without speculation
+    answer_tokens: float | None = None  # mean output; None: not known, and prefill can't be taken out
     prefill_ms: float | None = None
     """Time to first token; None: not known, and a step is charged its share of the prefill."""
 
@@ -115,12 +104,9 @@ class Decoding(NamedTuple):
 class StepCost(NamedTuple):
     """A straight line through the time of a step over K, in units of a step without drafts."""
 
-    target: float
-    """Verifying, at K = 0."""
-    draft: float
-    """What each drafted token adds: drafting it, and verifying it."""
-    draft_error: float
-    """Standard error of `draft`."""
+    target: float  # verifying, at K = 0
+    draft: float  # what each drafted token adds: drafting it, and verifying it
+    draft_error: float  # standard error of `draft`
     points: int
 
     @property
@@ -140,22 +126,15 @@ class StepCost(NamedTuple):
 
 
 def expected_tokens(accepted_by_position: Sequence[float]) -> float:
-    """Tokens per verification step, from the shares accepted at draft positions 1..K: 1 + their sum.
-
-    Position i is accepted only with all before it, so the number accepted is the sum of K indicators, however they
-    depend on each other.
-    """
+    """Tokens per verification step: 1 + the shares accepted at positions 1..K, however they depend on each other."""
     return 1 + fsum(accepted_by_position)
 
 
 def acceptance_rate(accepted_by_position: Sequence[float]) -> float | None:
-    """The one rate alpha that fits best if every draft token had the same chance: accepted over judged.
+    """The one rate alpha that fits best if every draft token had the same chance; None: nothing was drafted.
 
-    The accepted tokens were judged and, in each step that wasn't accepted whole, the one that was refused. Those behind
-    it were never judged. That is the maximum likelihood estimate of a geometric law cut off at K.
-
-    Returns:
-        0 to 1; None where nothing was drafted.
+    Accepted over judged: those accepted and, in each step that wasn't accepted whole, the one that was refused. That is
+    the maximum likelihood estimate of a geometric law cut off at K.
     """
     if not accepted_by_position:
         return None
@@ -164,18 +143,14 @@ def acceptance_rate(accepted_by_position: Sequence[float]) -> float | None:
 
 
 def geometric_tokens(rate: float, k: int) -> float:
-    """Tokens per step where each draft token is accepted with the same chance: (1 - a^(K+1)) / (1 - a).
-
-    Source: Leviathan et al. 2023, equation 1.
-    """
+    """Tokens per step at one chance a per draft token: (1 - a^(K+1)) / (1 - a) (Leviathan et al., equation 1)."""
     return k + 1.0 if rate >= 1 else (1 - rate ** (k + 1)) / (1 - rate)
 
 
 def step_ms(measured: Decoding) -> float:
-    """Time of one decoding step of one request, in ms.
+    """Time of one decoding step of one request, in ms, by Little's law: a request takes concurrency x tokens / rate.
 
-    By Little's law a request takes concurrency x tokens / rate. Less the prefill, that is spread over its steps, of
-    which the prefill is one. Where length or prefill are not known, prefill stays in, spread over the steps.
+    Less the prefill, that is spread over its steps. Where length or prefill are not known, prefill stays in.
     """
     slot_ms = 1000 * measured.concurrency / measured.tok_s
     if (decoding := without_prefill(measured)) is not None:
@@ -194,12 +169,9 @@ def tok_s_of(measured: Decoding, one_step_ms: float, tokens_per_step: float) -> 
 
 
 def fitted_cost(steps: Sequence[tuple[int, float]]) -> StepCost | None:
-    """Least squares through (K, time of a step over that of a step without drafts).
+    """Least squares through (K, time of a step over that of a step without drafts); (0, 1) is the target alone.
 
-    (0, 1) is the target alone.
-
-    Returns:
-        None: fewer than `FEWEST_POINTS` values of K, or a line on which the target takes no time.
+    None: fewer than `FEWEST_POINTS` values of K, or a line on which the target takes no time.
     """
     if len({k for k, _ in steps}) < FEWEST_POINTS:
         return None

@@ -1,29 +1,24 @@
 """Speeds and their ratios, whose unit is a *visit*: one start of an engine on a machine.
 
-Sources: Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013) and arXiv 2007.10899. They treat
-levels of repetition, the variance of each level by differences of mean squares, and the interval of a ratio. They also
-show how many repetitions at which level are worth their cost. Here all of it is on logs, so that a ratio is a
-difference. Degrees of freedom of a sum of mean squares: Satterthwaite, Biometrics Bulletin 2 (1946) 110-114.
-
-A run's visits differ by the variance from start to start, and by the drift of the machine, both pooled over its arms.
+Sources: Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013) and arXiv 2007.10899: levels of
+repetition, the variance of each by differences of mean squares, the interval of a ratio, and how many repetitions at
+which level are worth their cost. Here all of it is on logs, so that a ratio is a difference. Degrees of freedom of a
+sum of mean squares: Satterthwaite, Biometrics Bulletin 2 (1946) 110-114.
 
 The log rate of repeat r in visit v of arm a is arm + drift * position + start(v) + repeat(v, r). An interval over
-repeats alone says how steady one start was, but nothing about the next start. So the start component is estimated from
-visits of one arm and pooled over the run's arms. That makes two starts of each arm enough.
+repeats alone says nothing about the next start. So the start component is estimated from visits of one arm, and pooled
+over the run's arms, as the machine's drift is. That makes two starts of each arm enough.
 
 The start variance is a mean square less what repeats contribute to it, floored at 0. Its uncertainty is taken from the
 mean square, not from the small difference, because simulation decided so (bench/coverage.py). With the difference's own
-uncertainty (Satterthwaite's formula on the floored value), intervals cover 89 to 92 % where starts and repeats scatter
-alike. Unfloored, or with that uncertainty kept where the floor holds, they cover 99 % and more where starts don't
-differ. An arm's repeat variance is moderated by the others' (`warehouse.dataset.statistics.repeats`).
+uncertainty, intervals cover 89 to 92 % where starts and repeats scatter alike; unfloored, or with that uncertainty kept
+where the floor holds, 99 % and more where starts don't differ. An arm's repeat variance is moderated by the others'
+(`warehouse.dataset.statistics.repeats`).
 
-Intervals of rates, of their ratios and of a placebo are made of the parts of their variances.
-With one to ten degrees of freedom it takes a simulation to say whether 95 % are 95 % (bench/coverage.py). An interval
-that holds at 5 % need not hold at 5 % over the number of cells, where a claim is decided. Far out in the tail, t with
-Satterthwaite's degrees is too short: any false claim in a family comes up to 11 % of the time. So the p value of a
-ratio is stricter than its interval. It has no more degrees of freedom than the starts, and no arm's repeats count as
-scattering less than the run's do on average. Then a false claim comes at most 4 % of the time. With one or two degrees
-the interval is made so, too.
+With one to ten degrees of freedom an interval that holds at 5 % need not hold at 5 % over the number of cells, where a
+claim is decided: any false claim in a family came up to 11 % of the time. So the p value of a ratio is stricter than
+its interval. It has no more degrees of freedom than the starts, and no arm's repeats count as scattering less than the
+run's do on average. Then one comes at most 4 % of the time. With one or two degrees the interval is made so, too.
 """
 
 from __future__ import annotations
@@ -41,16 +36,12 @@ from warehouse.ledger.formulas import student_quantile, student_tail
 class VisitRates(NamedTuple):
     """What one visit measured of one thing."""
 
-    log_rates: tuple[float, ...]
-    """Log of tok/s, per repeat."""
-    log_rate: float
-    """Log of all repeats' tokens over all repeats' seconds."""
-    position: float | None = None
-    """Rank in the machine's order of visits."""
+    log_rates: tuple[float, ...]  # log of tok/s, per repeat
+    log_rate: float  # log of all repeats' tokens over all repeats' seconds
+    position: float | None = None  # rank in the machine's order of visits
 
 
-Arm = tuple[VisitRates, ...]
-"""Visits of one thing on one machine."""
+Arm = tuple[VisitRates, ...]  # visits of one thing on one machine
 
 
 def scatter(visits: Sequence[Sequence[float]]) -> Repeats:
@@ -100,40 +91,27 @@ as repeats, an estimate of 0 then comes often, and coverage would fall below 93 
 class Within(NamedTuple):
     """How an arm's visits differ from one another."""
 
-    df: int
-    """Visits less one."""
-    squares: float
-    """Of log rates about the arm's mean."""
-    position_squares: float
-    """Of positions about their mean; 0 where they are not known."""
-    products: float
-    """Of the two."""
-    repeat_var: float
-    """What repeats bring into one visit's variance."""
+    df: int  # visits less one
+    squares: float  # of log rates about the arm's mean
+    position_squares: float  # of positions about their mean; 0 where they are not known
+    products: float  # of the two
+    repeat_var: float  # what repeats bring into one visit's variance
     repeat_df: float
 
 
 class Components(NamedTuple):
     """What a run's arms say together about one condition."""
 
-    start_var: float
-    """Variance of a start's log rate."""
-    start_df: float
-    """0: no arm has two visits, so that nothing is known of starts."""
-    drift: float
-    """Log per position; 0 where it was not fitted."""
+    start_var: float  # variance of a start's log rate
+    start_df: float  # 0: no arm has two visits, so that nothing is known of starts
+    drift: float  # log per position; 0 where it was not fitted
     start_error: float = 0.0
     """Half the variance of `start_var`, in the sense of Satterthwaite: sum of squared mean squares over their df."""
-    mean_square: float = 0.0
-    """Of visits within arms: starts and repeats together."""
-    repeat_part: float = 0.0
-    """What of it are repeats."""
-    drift_var: float = 0.0
-    """Of `drift`'s estimate."""
-    repeats: tuple[Repeats, ...] = ()
-    """Of every arm of the run, for moderation."""
-    within: tuple[Within, ...] = ()
-    """Of every arm with two visits, so that one can be compared with the others."""
+    mean_square: float = 0.0  # of visits within arms: starts and repeats together
+    repeat_part: float = 0.0  # what of it are repeats
+    drift_var: float = 0.0  # of `drift`'s estimate
+    repeats: tuple[Repeats, ...] = ()  # of every arm of the run, for moderation
+    within: tuple[Within, ...] = ()  # of every arm with two visits, so that one can be compared with the others
 
     @property
     def drift_share(self) -> float | None:
@@ -153,13 +131,10 @@ def components(arms: Sequence[Arm]) -> Components:
 
 
 def best_repeats(start_var: float, repeat_var: float, start_s: float, repeat_s: float) -> float:
-    """Repeats per start that give the narrowest interval for a budget of seconds.
+    """Repeats per start that give the narrowest interval for a budget of seconds, from variances of log rates.
 
     Source: Kalibera and Jones 2013, section 6: sqrt(cost of a start / cost of a repeat * repeat variance / start
-    variance), whatever the budget.
-
-    Variances are of log rates, from start to start (0 asks for as many repeats as are allowed) and from repeat to
-    repeat.
+    variance).
     """
     if start_var <= 0 or repeat_s <= 0:
         return float(MOST_REPEATS)
@@ -233,15 +208,11 @@ class Estimate(NamedTuple):
     lo: float
     hi: float
     df: float
-    p: float
-    """Two-sided, that it is 0; says something of ratios only. Of those it is stricter than the interval."""
+    p: float  # two-sided, that it is 0; says something of ratios only. Of those it is stricter than the interval.
 
 
 def rate_interval(arm: Arm, found: Components) -> Estimate | None:
-    """A rate's interval; where starts are not known, over the repeats of one start ("within one start").
-
-    None: nor are repeats, there being one per visit.
-    """
+    """A rate's interval; where starts are not known, over the repeats of one start. None: nor are repeats known."""
     own = scatter_of(arm)
     if not own.df:
         return None
@@ -252,12 +223,10 @@ def rate_interval(arm: Arm, found: Components) -> Estimate | None:
 
 
 def ratio_interval(cell: Arm, baseline: Arm, found: Components) -> Estimate | None:
-    """The log of a cell's rate over its baseline's, on one machine.
+    """The log of a cell's rate over its baseline's, on one machine; None: starts, repeats or a drift aren't known.
 
     Its variance is that of a start times (1 / visits + 1 / visits), and both arms' repeats. A drift cancels where both
     arms lie about the same middle, as all designs but `single` have it; what is left of it is taken out.
-
-    None: no claim, for nothing is known of starts, or of an arm's repeats, or of the drift between other middles.
     """
     scatters = [scatter_of(cell), scatter_of(baseline)]
     if not found.start_df or not all(own.df for own in scatters):
@@ -284,11 +253,9 @@ def ratio_interval(cell: Arm, baseline: Arm, found: Components) -> Estimate | No
 def placebo_interval(ar: Arm, found: Components) -> Estimate | None:
     """An arm's last visit over its first, drift taken out: what no technique has touched must be 0.
 
-    It is compared with the *other* arms' visits: its own difference would widen the interval by which it is judged. The
-    interval is made of their mean square as it is, repeats included. If this arm's repeats scatter more, it is that
-    much wider.
-
-    None: the arm has no two visits, or no other has.
+    It is compared with the *other* arms' visits, since its own difference would widen the interval by which it is
+    judged: with their mean square as it is, and wider if this arm's repeats scatter more. None: it, or no other, has
+    two visits.
     """
     own = scatter_of(ar)
     if len(ar) < 2 or not own.df:
@@ -309,10 +276,7 @@ def placebo_interval(ar: Arm, found: Components) -> Estimate | None:
 
 
 def smallest_seen(estimate: Estimate, tests: int) -> float:
-    """The smallest log ratio that reads as a difference where the placebo is one of so many.
-
-    Bonferroni's, which is where Holm begins: nothing below it gives a first p that is small enough.
-    """
+    """The smallest log ratio that reads as a difference among so many placebos: Bonferroni's, where Holm begins."""
     return (estimate.hi - estimate.log) * student_quantile(ALPHA / 2 / tests, estimate.df) / _quantile(estimate.df)
 
 

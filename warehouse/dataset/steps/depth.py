@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median, stdev
 
 from configs.steps.depth import PREFILL
-from warehouse.dataset.consolidate.inputs import CommittedStep, Group, Raw
+from warehouse.dataset.consolidate.inputs import Group, Raw
 from warehouse.dataset.consolidate.rows import Made, Row
 from warehouse.dataset.consolidate.speed.rows import speed_rows
 from warehouse.dataset.consolidate.speed.visits import Visited, in_order, visited
@@ -15,21 +15,18 @@ from warehouse.ledger.timed_tables import DEPTH, DEPTH_WINDOWS
 
 TABLES = DEPTH
 
-Place = tuple[str, str | None, str | None, str | None]
-"""Cell, machine, condition and mode."""
+Place = tuple[str, str | None, str | None, str | None]  # cell, machine, condition and mode
 
 
 def rows(group: Group, raw: Raw) -> Made:
     """One row for the prefill and one for the decoding of each depth and concurrency, with their rows of `visits`."""
-    measured = {step.identity: _visited(step, raw) for step in group if step.wrote(DEPTH_WINDOWS)}
+    measured = {}
+    for step in (each for each in group if each.wrote(DEPTH_WINDOWS)):
+        parts = [part for run in raw.rows(step, DEPTH_WINDOWS, in_order) for part in phases_of(run)]
+        measured[step.identity] = visited(step, raw, parts, [])
     made = speed_rows(group, measured, raw)
     runs = _runs_of([visit for visits in measured.values() for visit in visits])
     return made._replace(results=[each.plus(_beside(each.columns, runs)) for each in made.results])
-
-
-def _visited(step: CommittedStep, raw: Raw) -> list[Visited]:
-    parts = [part for run in raw.rows(step, DEPTH_WINDOWS, in_order) for part in phases_of(run)]
-    return visited(step, raw, parts, [])
 
 
 def _runs_of(visits: Sequence[Visited]) -> dict[Place, list[Row]]:

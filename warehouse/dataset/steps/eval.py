@@ -1,7 +1,4 @@
-"""Every evaluation of the table: the score that counts, the scores by other readers of the answers, the comparison.
-
-Polars reduces graded answers to counts in one pass per table: per item for comparisons, per step for scores.
-"""
+"""Every evaluation of the table: the score that counts, the scores by other readers, the comparison with AR."""
 
 from __future__ import annotations
 
@@ -19,23 +16,15 @@ from warehouse.dataset.consolidate.rows import Judged, Made, Result, Row, base_r
 from warehouse.dataset.consolidate.speed.rows import counted_acceptance
 from warehouse.dataset.statistics.proportions import Z_TWO_SIDED, pass_at_k, proportion_stderr, wilson_interval
 from warehouse.dataset.tables import ANY_OF
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EVAL_TABLES
+from warehouse.ledger.steps import EVAL_SAMPLES, EVAL_SCORES, EVAL_TABLES
 from warehouse.ledger.verdicts import Reason
 
 TABLES = EVAL_TABLES
 
-Counts = Mapping[str, Any]
-"""What `counted` says of one step."""
-
-SAME_SCORE = 1e-9
-"""Scores closer than this are the same share of right answers, summed in another order."""
-
-FEWEST_TRIES = 2
-"""Answers per item from which pass@k says more than the score."""
-
-REPORTED = "reported"
-"""Extractor of a figure that the framework itself published, under its own metric's name."""
-
+Counts = Mapping[str, Any]  # what `counted` says of one step
+SAME_SCORE = 1e-9  # scores closer than this are the same share of right answers, summed in another order
+FEWEST_TRIES = 2  # answers per item from which pass@k says more than the score
+REPORTED = "reported"  # extractor of a figure that the framework itself published, under its own metric's name
 
 READERS = ("strict", "flexible", "first", "framework")
 """Other readers of the same answers, in the order in which they are shown; what they read is a diagnostic."""
@@ -129,10 +118,8 @@ def _score_rows(arm: Arm, raw: Raw) -> list[Result]:
     scores = raw.rows(step, EVAL_SCORES)
     row = base_row(step, raw) | {
         "metric": metric,
-        "samples": counts["samples"],
-        "truncated": counts["truncated"],
-        "blank": counts["blank"],
         "framework": spec.framework,
+        **{name: counts[name] for name in ("samples", "truncated", "blank")},
     }
     for name in ("framework_version", "dataset_revision"):  # what provenance says stays where the scores are silent
         if scores and scores[0][name] is not None:
@@ -185,9 +172,8 @@ def _any_of_several(row: Row, counts: Counts, items: pl.DataFrame | None) -> lis
 def _score(counts: Counts, reading: str, n: int) -> Row:
     """Mean over items of the share of right answers, with its spread over items: an item's answers are one cluster.
 
-    One answer per item: Wilson's interval. Several: mean -/+ z s / sqrt(n) over the items' shares (Miller, arXiv
-    2411.00640, section 2.2). If all items have the same share, their spread of 0 is no certainty, so it is Wilson's
-    again.
+    One answer per item, or no spread at all, which is no certainty: Wilson's interval. Else mean -/+ z s / sqrt(n) over
+    the items' shares (Miller, arXiv 2411.00640, section 2.2).
     """
     score, spread = counts[reading], counts[f"{reading}_spread"]
     if counts["samples"] == 1 or not spread:

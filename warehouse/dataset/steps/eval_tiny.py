@@ -1,7 +1,4 @@
-"""Eval-tiny: how many questions a cell answers correctly, and what it loses against AR on the same ones.
-
-The extractor that counts has a row, and the one that traps has another one.
-"""
+"""Eval-tiny: questions that a cell answers correctly, by the extractor that counts and the one that traps."""
 
 from __future__ import annotations
 
@@ -17,13 +14,12 @@ from warehouse.dataset.consolidate.rows import Made, Result, Row, base_row, step
 from warehouse.dataset.consolidate.speed.rows import counted_acceptance
 from warehouse.dataset.statistics.accuracy import MARGIN
 from warehouse.dataset.statistics.proportions import proportion_stderr, wilson_interval
-from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
+from warehouse.ledger.steps import EVAL_ITEMS
 from warehouse.ledger.verdicts import Reason
 
 TABLES = (EVAL_ITEMS,)
 
-Counts = Mapping[str, Any]
-"""n, right_last, right_first, truncated, blank of one step."""
+Counts = Mapping[str, Any]  # n, right_last, right_first, truncated, blank of one step
 
 
 def graded(items: pl.LazyFrame) -> pl.LazyFrame:

@@ -33,18 +33,15 @@ KEPT = (
     "engine_accepted_tokens", "engine_accepted_histogram",
 )  # fmt: skip
 
-Place = tuple[str, Machine]
-"""Cell and machine."""
+Place = tuple[str, Machine]  # cell and machine
 
 
 class Told(NamedTuple):
     """What a cell's own visits showed on one machine."""
 
-    requests: list[Row]
-    """`timed`."""
+    requests: list[Row]  # `timed`
     windows: list[Row]
-    schedules: list[tuple[str, Followed]]
-    """With the load's name."""
+    schedules: list[tuple[str, Followed]]  # with the load's name
 
     def asked(self, condition: str) -> list[Row]:
         """The requests that a row is of."""
@@ -114,9 +111,8 @@ def _alone(condition: str, windows: Sequence[Row]) -> list[Row]:
 def _with_told(result: Result, cell: Cell, told: Told) -> Result:
     """The row with the length of its answers, what engine and cards reported meanwhile, and how its schedule went.
 
-    Null where it can't be known, or nothing drafts. Bandwidth is left out: it needs the steps of the same seconds as
-    the rate. An overloaded schedule is a fact, and no fault, of the row. The row says that its repeats
-    were not judged where the node could not (`tasks.steps.load`).
+    Bandwidth is left out: it needs the steps of the same seconds as the rate. An overloaded schedule is a fact, no
+    fault. The row says that its repeats were not judged where the node could not (`tasks.steps.load`).
     """
     condition, drafts = result.columns["condition"], cell.technique.drafts
     asked, alone = told.asked(condition), _alone(condition, told.windows)
@@ -143,8 +139,8 @@ def _with_told(result: Result, cell: Cell, told: Told) -> Result:
 def _counts_of_request(request: Row) -> Row:
     """One answer's drafts, as a window would have counted them.
 
-    No more than counters: what a request's last step accepted behind its end is in both (tasks/guards/tokens.py). At
-    least i tokens were accepted in as many steps as accepted i, i + 1, ..., K.
+    What a last step accepted behind the end is in both (tasks/guards/tokens.py). At least i tokens were accepted in as
+    many steps as accepted i, i + 1, ..., K.
     """
     histogram = request["engine_accepted_histogram"]
     positions = None if histogram is None else [sum(histogram[place:]) for place in range(1, len(histogram))]

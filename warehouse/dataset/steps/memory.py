@@ -8,7 +8,7 @@ from configs.steps.memory import CONDITION
 from warehouse.dataset.consolidate.comparable import unequal_serving
 from warehouse.dataset.consolidate.inputs import CommittedStep, Group, Raw, Rows, baseline_of
 from warehouse.dataset.consolidate.rows import Judged, Made, Result, base_row, by_cell, joined, judged, step_seconds
-from warehouse.ledger.steps.memory import MEMORY_STARTS, MODE
+from warehouse.ledger.steps import MEMORY_MODE, MEMORY_STARTS
 
 TABLES = (MEMORY_STARTS,)
 
@@ -19,10 +19,7 @@ MOST = ("weights_bytes", "graph_bytes", "engine_memory_peak_bytes", "gpu_memory_
 
 
 def rows(group: Group, raw: Raw) -> Made:
-    """One row per cell, of all its starts; it is compared with AR's memory in the starts of a control.
-
-    Memory makes no pairs.
-    """
+    """One row per cell, of all its starts, compared with AR's memory in the starts of a control; no pairs."""
     cells, unmeasured = by_cell(group, raw)
     return Made([*unmeasured, *(_row(steps, group, raw) for steps in cells)])
 
@@ -30,7 +27,7 @@ def rows(group: Group, raw: Raw) -> Made:
 def _row(steps: Sequence[CommittedStep], group: Group, raw: Raw) -> Result:
     first = steps[0]
     starts = [row for step in steps for row in raw.rows(step, MEMORY_STARTS)]
-    verdict = joined([judged(step, raw, CONDITION, MODE) for step in steps])
+    verdict = joined([judged(step, raw, CONDITION, MEMORY_MODE) for step in steps])
     baseline, verdict = _baseline(first, group, raw, verdict)
     result = Result(base_row(first, raw, step_seconds(first, raw)), verdict)
     if not starts:
@@ -39,7 +36,7 @@ def _row(steps: Sequence[CommittedStep], group: Group, raw: Raw) -> Result:
              for start in starts if start["kv_cache_bytes"] and start["kv_tokens"]]  # fmt: skip
     columns = {
         "condition": CONDITION,
-        "mode": MODE,
+        "mode": MEMORY_MODE,
         "concurrency": 1,
         "context_tokens": starts[0]["context_tokens"],
         "output_tokens": starts[0]["output_tokens"],

@@ -20,7 +20,7 @@ from warehouse.dataset.consolidate.rows import (
     step_seconds,
 )
 from warehouse.dataset.statistics.proportions import exact_interval, proportion_stderr
-from warehouse.ledger.steps.needle import NEEDLES
+from warehouse.ledger.steps import NEEDLES
 
 TABLES = (NEEDLES,)
 

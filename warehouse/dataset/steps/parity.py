@@ -9,7 +9,7 @@ from warehouse.dataset.consolidate.comparable import NEAR_TIE_NATS, Agreement, O
 from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group, Raw, baseline_of
 from warehouse.dataset.consolidate.rows import Made, Result, base_row, joined, judged, step_seconds
 from warehouse.dataset.consolidate.speed.rows import counted_acceptance
-from warehouse.ledger.steps.parity import PARITY_OUTPUTS
+from warehouse.ledger.steps import PARITY_OUTPUTS
 from warehouse.ledger.verdicts import Reason
 
 TABLES = (PARITY_OUTPUTS,)

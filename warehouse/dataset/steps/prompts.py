@@ -1,18 +1,13 @@
 """Prompts: seconds, rates and speedups of named workloads, and whether the programs in their answers are right.
 
-Units and formulas:
-    tok_s: tokens of the requests that were sent together, over seconds from the first sending to the last byte. The
-        tail, in which fewer requests run, is part of it, because a user waits for it, too.
-    chars_s: their characters over the same seconds, by which languages can be compared.
-    answer_s: seconds from sending a request to its last byte, median over requests.
-    programs_correct: programs that are right, over those that were run.
-    programs_distinct: different answers, by their whole text, among them. A greedy prompt that is asked twelve times
-        may have only one.
+The seconds of a rate run from the first sending to the last byte, tail included, because a user waits for it, too.
+Characters over the same seconds (`chars_s`) compare languages. A greedy prompt asked twelve times may have only one
+answer (`programs_distinct`).
 
 Requests that are sent together, and repeats, are copies of one prompt. Greedy copies write the same tokens, so a step
-of a mixture of experts reads few more experts for all of them than for one. So several in flight are faster than with
-prompts that differ, as `load` has them. The copies stay alike all the same: otherwise `code c=4` would be another
-prompt than `code c=1`, and than the prompt of its write-up.
+of a mixture of experts reads few more experts for all of them than for one, and several in flight are faster than with
+prompts that differ, as `load` has them. They stay copies all the same: else `code c=4` would be another prompt than
+`code c=1`, and than the prompt of its write-up.
 """
 
 from __future__ import annotations
@@ -39,8 +34,7 @@ KEPT = (
     "program_reason",
 )  # fmt: skip
 
-MOST_REASONS = 3
-"""Different reasons that a row's details name; all of them are in `prompt_requests`."""
+MOST_REASONS = 3  # different reasons that a row's details name; all of them are in `prompt_requests`
 
 
 def rows(group: Group, raw: Raw) -> Made:

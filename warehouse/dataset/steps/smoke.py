@@ -7,9 +7,7 @@ from warehouse.dataset.consolidate.rows import Made, Result, plain_row
 from warehouse.dataset.steps.eval import tallied
 from warehouse.dataset.steps.eval_tiny import counted, share_columns
 from warehouse.dataset.tables import SMOKE
-from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES
-from warehouse.ledger.steps.smoke import SANITY
+from warehouse.ledger.steps import EVAL_ITEMS, EVAL_SAMPLES, SANITY
 
 TABLES = (SANITY,)
 

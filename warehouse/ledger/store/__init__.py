@@ -16,11 +16,9 @@ __all__ = ["Store", "StoreAway", "StoreError", "open_store", "until_back"]
 def open_store(url: str, *, is_known: bool = False) -> Store:
     """The store behind a path, a `file://` address, `s3://bucket/prefix` or `gs://bucket/prefix`.
 
-    An S3 endpoint other than AWS is taken from `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`. `is_known`: the
-    store answered another process before, as a node's store answered its flow. Such a store is waited for longer.
-
-    Raises:
-        StoreError: the address has another scheme, names no bucket, or its credentials are not set.
+    An S3 endpoint other than AWS is taken from `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`. `is_known`: it answered
+    another process before, as a node's store answered its flow, so it is waited for longer. StoreError: the address has
+    another scheme, names no bucket, or its credentials are not set.
     """
     parts = urlparse(url)
     if parts.scheme in ("s3", "gs") and not parts.netloc:

@@ -33,11 +33,7 @@ class GsStore(S3Store):
     endpoint_variable = "GS_ENDPOINT_URL"
 
     def __init__(self, bucket: str, prefix: str, *, is_known: bool = False) -> None:
-        """Read the HMAC key; no request is made before the first call.
-
-        Raises:
-            StoreError: there is no HMAC key in the environment.
-        """
+        """Read the HMAC key; no request is made before the first call. StoreError: there is none in the environment."""
         self._key_id, self._secret = (secret(name) or "" for name in (KEY_VARIABLE, SECRET_VARIABLE))
         if not self._key_id or not self._secret:
             raise StoreError(
@@ -90,10 +86,9 @@ class GsStore(S3Store):
 def goog4_headers(
     method: str, url: str, headers: dict[str, str], body: bytes, key_id: str, secret: str, now: datetime
 ) -> dict[str, str]:
-    """The headers of a request with Google's V4 HMAC signature over all of them.
+    """The headers of a request with Google's V4 HMAC signature over all of them; no header may be `x-amz-`.
 
-    The path of `url` is percent-encoded, without a query; no header may be `x-amz-`. Google tolerates 15 minutes of
-    difference in `now`.
+    `url` is percent-encoded, without a query. Google tolerates 15 minutes of difference in `now`.
     """
     parts = urlsplit(url)
     stamp, scope = f"{now:%Y%m%dT%H%M%SZ}", f"{now:%Y%m%d}/auto/storage/goog4_request"

@@ -19,9 +19,7 @@ _Answer = TypeVar("_Answer")
 HIDDEN = "."
 """How names begin that are never listed: a file manager's, say `.DS_Store`, and ours below. No key of ours has one."""
 
-TEMPORARY_PREFIX = f"{HIDDEN}tmp-"
-"""Files being written; a killed writer leaves nothing a reader could see."""
-
+TEMPORARY_PREFIX = f"{HIDDEN}tmp-"  # files being written; a killed writer leaves nothing a reader could see
 
 AWAY = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH)
 """What a shared file system says while its server is away."""

@@ -1,7 +1,4 @@
-"""Proof that a store honours create-only, before anything is trusted to it.
-
-Probe objects are removed where that is allowed; keys that may only write and read prove as much, and are accepted.
-"""
+"""Proof that a store honours create-only, before anything is trusted to it; keys that may not delete are accepted."""
 
 from __future__ import annotations
 
@@ -12,9 +9,7 @@ from typing import NamedTuple
 
 from warehouse.ledger.store.protocol import Store, StoreAway, StoreError
 
-RACERS = 8
-"""Writers that race for one key; more than a run ever has on one key."""
-
+RACERS = 8  # writers that race for one key; more than a run ever has on one key
 
 STAY_REMEDY = "give the keys DeleteObject below probe/, a lifecycle rule there, or leave it: nothing else is deleted"
 
@@ -30,11 +25,7 @@ class Check(NamedTuple):
 
 
 def check_store(store: Store) -> list[Check]:
-    """Write, re-create, race for, age and list probe objects, then remove them.
-
-    Returns:
-        One `Check` per property, or a single failed one where the store can't do what is asked.
-    """
+    """Write, re-create, race for, age and list probe objects, then remove them; on an error one failed check."""
     folder = f"probe/{uuid.uuid4().hex}"
     keys = [f"{folder}/once", f"{folder}/race"]
     try:
@@ -55,13 +46,9 @@ def check_store(store: Store) -> list[Check]:
 
 
 def require_create_only(store: Store) -> str | None:
-    """Refuse a store on which two writers of one key can both win.
+    """Refuse a store on which two writers of one key can both win (StoreError), or that can't be written.
 
-    Returns:
-        A sentence about what stays behind where nothing may be deleted; None: nothing does.
-
-    Raises:
-        StoreError: the store can't be written, or it overwrites.
+    Returns a sentence about what stays behind where nothing may be deleted; None: nothing does.
     """
     key = f"probe/{uuid.uuid4().hex}/start"
     try:

@@ -1,7 +1,6 @@
-"""What a store can do. Everything rests on one primitive, `put_new`: create only if absent.
+"""What a store can do, all resting on `put_new`, create only if absent; and patience with one that is away.
 
-Of objects that are numbered in their names, the one with the highest number is valid. A store that is away
-is waited for: by elapsed time, with growing pauses and jitter, and it is reported once.
+Of objects that are numbered in their names, the one with the highest number is valid.
 """
 
 from __future__ import annotations
@@ -60,9 +59,7 @@ class Store(Protocol):
     def put_new(self, key: str, data: bytes) -> bool:
         """Create `key` only if absent. False: another object with other bytes is already there.
 
-        Raises:
-            StoreAway: it does not answer; whether the key was written is not known, and asking again is safe.
-            StoreError: the store can't be written.
+        StoreAway: it does not answer; whether the key was written is not known, and asking again is safe.
         """
 
     def put(self, key: str, data: bytes) -> None:
@@ -107,17 +104,12 @@ its waiting, which the flow's budget bounds."""
 UNSEEN_S = 20.0
 """For a store that has not answered yet: its address, its network or its server is more likely wrong than away."""
 
-HURRIED_S = 10.0
-"""For a process that is asked to end: what it rented costs money until it is down."""
-
-FEWEST_TRIES = 3
-"""However long the first of them hung."""
+HURRIED_S = 10.0  # for a process that is asked to end: what it rented costs money until it is down
+FEWEST_TRIES = 3  # however long the first of them hung
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S, NAP_S = 0.1, 5.0, 0.25
 
-TOLD_AFTER_S = 3.0
-"""Absences shorter than this are not reported."""
-
+TOLD_AFTER_S = 3.0  # absences shorter than this are not reported
 
 _Answer = TypeVar("_Answer")
 
@@ -130,13 +122,7 @@ class Patience:
     """What the threads that share a store wait with: they tell of an absence, and of its end, once together."""
 
     def __init__(self, url: str, *, is_known: bool) -> None:
-        """Nothing is asked yet.
-
-        `is_known`: it answered another process before (a node's store), so that it is away and not misspelt.
-
-        Raises:
-            SpecsweepError: the environment variable is no number of seconds.
-        """
+        """`is_known`: it answered another process before (a node's store), so that it is away and not misspelt."""
         self._url, self._is_known = url, is_known
         self._answered_s = self._back_s = -math.inf
         self._is_told = False
@@ -144,12 +130,9 @@ class Patience:
         self._guard, self._hurried = threading.Lock(), threading.Event()
 
     def ask(self, call: Callable[[], _Answer]) -> _Answer:
-        """The answer of `call`, asked again while it raises `Passing`.
+        """The answer of `call`, asked again while it raises `Passing`, which is raised when patience is over.
 
         Each caller waits by its own clock: many that wait at once don't use up each other's tries.
-
-        Raises:
-            Passing: it still did when patience was over.
         """
         since_s, pause_s = time.monotonic(), FIRST_PAUSE_S
         for tried in itertools.count(1):

@@ -41,8 +41,7 @@ NO_KEYS_NOW = (CredentialRetrievalError, UnauthorizedSSOTokenError, TokenRetriev
 CONNECTIONS_VARIABLE = "SPECSWEEP_STORE_CONNECTIONS"
 """Environment variable: how many connections the threads of a process share."""
 
-CONNECTIONS = 32
-"""Unless it says otherwise. One more than these is made anew, TLS and all, for each request."""
+CONNECTIONS = 32  # unless it says otherwise. One more than these is made anew, TLS and all, for each request.
 
 
 def may_pass(error: ClientError | BotoCoreError) -> bool:
@@ -59,11 +58,7 @@ def status(error: ClientError) -> int:
 
 
 def connections() -> int:
-    """Connections that a process keeps open to its store.
-
-    Raises:
-        StoreError: `CONNECTIONS_VARIABLE` is no number of them.
-    """
+    """Connections that a process keeps open to its store. StoreError: the variable is no number of them."""
     asked = os.environ.get(CONNECTIONS_VARIABLE) or str(CONNECTIONS)
     if not asked.isdecimal() or int(asked) < 1:
         raise StoreError(f"{CONNECTIONS_VARIABLE}={asked!r}: give a number, such as {CONNECTIONS}")
@@ -105,8 +100,7 @@ _Answer = TypeVar("_Answer")
 class S3Store:
     """Objects below `s3://bucket/prefix`. Credentials are those held for it, else those that boto3 finds."""
 
-    endpoint_variable = "AWS_ENDPOINT_URL"
-    """Environment variable that errors tell the user to check."""
+    endpoint_variable = "AWS_ENDPOINT_URL"  # environment variable that errors tell the user to check
 
     def __init__(self, bucket: str, prefix: str, *, is_known: bool = False) -> None:
         """No request is made before the first call."""
@@ -255,12 +249,7 @@ class S3Store:
         self._asked("delete", key, remove)
 
     def _asked(self, verb: str, key: str, call: Callable[[], _Answer]) -> _Answer:
-        """What `call` returns, asked again while the store is away.
-
-        Raises:
-            StoreAway: it was away for too long.
-            StoreError: it refused.
-        """
+        """What `call` returns, asked again while the store is away. StoreAway: for too long; StoreError: it refused."""
 
         def once() -> _Answer:
             try:

@@ -30,7 +30,7 @@ from warehouse.dataset.build import consolidate
 from warehouse.dataset.consolidate.inputs import batches, comparison_groups, take_inventory
 from warehouse.dataset.snapshot import product_files, product_rows, publish, read_current
 from warehouse.dataset.tables import RESULTS_CONSOLIDATED
-from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
+from warehouse.ledger.steps import EVAL_ITEMS
 from warehouse.ledger.store import Store, StoreError
 from warehouse.ledger.tables import arrow_schema, encode, sha256_hex
 from warehouse.ledger.timed_tables import REQUESTS, WINDOWS

@@ -11,7 +11,7 @@ from tests.warehouse.synthetic import StepWriter, demo_plan, item, window
 from warehouse.dataset.build import consolidate
 from warehouse.dataset.consolidate.rows import Spent, shared
 from warehouse.ledger.commits import Grading, Ledger, write_regrade
-from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
+from warehouse.ledger.steps import EVAL_ITEMS
 from warehouse.ledger.store import Store
 from warehouse.ledger.tables import VERDICTS
 from warehouse.ledger.timed_tables import WINDOWS

@@ -8,7 +8,7 @@ from configs.steps.throughput import Condition
 from tests.warehouse.graded import GPQA, Graded, answers
 from tests.warehouse.synthetic import demo_plan, item, only, window
 from warehouse.dataset.consolidate.comparable import arguments, differences
-from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
+from warehouse.ledger.steps import EVAL_ITEMS
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import WINDOWS
 

@@ -12,8 +12,7 @@ from tests.warehouse.synthetic import StepWriter, demo_plan, only, window
 from tests.warehouse.visited import SHORT, VisitedRun
 from warehouse.dataset.build import Consolidated
 from warehouse.dataset.tables import RESULTS_CONSOLIDATED
-from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
-from warehouse.ledger.steps.parity import PARITY_OUTPUTS
+from warehouse.ledger.steps import EVAL_ITEMS, PARITY_OUTPUTS
 from warehouse.ledger.store import Store
 from warehouse.ledger.tables import ENGINE_COUNTED, Row
 from warehouse.ledger.timed_tables import REQUESTS, WINDOWS

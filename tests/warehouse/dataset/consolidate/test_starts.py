@@ -10,7 +10,7 @@ from tests.warehouse.visited import SHORT, VisitedRun, served
 from warehouse.dataset import build
 from warehouse.dataset.consolidate.inputs import baseline_among
 from warehouse.ledger.commits import Part
-from warehouse.ledger.steps.parity import PARITY_OUTPUTS
+from warehouse.ledger.steps import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
 from warehouse.ledger.tables import Row
 from warehouse.ledger.timed_tables import WINDOWS

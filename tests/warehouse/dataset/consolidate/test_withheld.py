@@ -14,8 +14,8 @@ from tests.warehouse.synthetic import StepWriter, demo_plan, only, window
 from tests.warehouse.visited import SHORT, VisitedRun
 from warehouse.dataset.consolidate.inputs import Raw, take_inventory
 from warehouse.dataset.consolidate.rows import plain_row
-from warehouse.dataset.consolidate.speed.run import MOST_SEEN
 from warehouse.dataset.consolidate.speed.settled import among_others, concluded
+from warehouse.dataset.consolidate.speed.visits import MOST_SEEN
 from warehouse.ledger.store import Store
 from warehouse.ledger.tables import Row
 from warehouse.ledger.timed_tables import WINDOWS

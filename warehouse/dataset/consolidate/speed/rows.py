@@ -1,7 +1,6 @@
-"""Speed rows of one comparison group: rates over all starts of a cell, latency, acceptance, bandwidth.
+"""Speed rows of one comparison group: rates over all starts of a cell on one machine, latency, acceptance, bandwidth.
 
-A cell's figure is of the starts on one machine, and the figure that it is compared with was measured there, too. What
-needs the starts of the whole run (intervals, speedups) follows in `settled`.
+What needs the starts of the whole run (intervals, speedups) follows in `settled`.
 """
 
 from __future__ import annotations
@@ -59,10 +58,7 @@ def counted_acceptance(step: CommittedStep, raw: Raw) -> Row:
 
 
 def speed_rows(group: Group, measured: Mapping[Identity, Sequence[Visited]], raw: Raw) -> Made:
-    """One row per cell, condition and mode, and one per start, condition, mode and machine.
-
-    `measured` is by the step's identity; steps that wrote no windows are missing.
-    """
+    """One row per cell, condition and mode, and per start; steps that wrote no windows are not in `measured`."""
     homes: dict[tuple[str, Role], list[Machine]] = {}  # of each cell's complete starts, in their order
     for each in measured.values():
         last = next((visit for visit in each if visit.is_complete), None)
@@ -92,7 +88,7 @@ def speed_rows(group: Group, measured: Mapping[Identity, Sequence[Visited]], raw
 def standing(
     step: CommittedStep, timed: Sequence[CommittedStep], homes: Mapping[tuple[str, Role], list[Machine]]
 ) -> Standing:
-    """What a cell is compared with. Of the machines that have a baseline, too, it is the one with most of its starts.
+    """What a cell is compared with, on the machine with most of its starts among those that have a baseline, too.
 
     `timed` are the measured steps of its group; `homes` the machines of the group's complete starts.
     """
@@ -261,20 +257,15 @@ def _prompt_tokens(windows: Rows, requests: Rows) -> float | None:
 
 
 def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens: float | None) -> float | None:
-    """Bytes that decoding must read per second over what the cards can read; null where that isn't known.
+    """Bytes that decoding must read per second over what the cards can read, at least; null where that isn't known.
 
-    A step reads the active weights once. For each sequence in flight it also reads the keys and values of its tokens so
-    far: on average of its prompt and half its output. Where answers end by themselves, that is half of their mean
-    length, whatever the cap. The draft's own reads are not counted, so this is a lower bound. `decoding_steps` are of
-    single sequences, so a step of the engine has as many of them as it works on together. Source: Pope et al., arXiv
-    2211.05102, section 2.
+    A step reads the active weights once, and for each sequence in flight the keys and values of its tokens so far: on
+    average its prompt (`prompt_tokens` as sent, else as asked for) and half its output. A draft's own reads are not
+    counted. `decoding_steps` are of single sequences, so a step of the engine has as many of them as it works on
+    together. Cards add up. Source: Pope et al., arXiv 2211.05102, section 2.
 
-    For a mixture of experts the bound is low as soon as a step works on several tokens, of other requests or to verify
-    a draft. Those tokens read further experts (82 of 128 at 16 tokens, not 8: `tasks/guards/steadiness.py`). No model's
-    file says how many these are, nor what all tokens share.
-
-    The weights are spread over the cards, so their bandwidths add up. `prompt_tokens` is a mean as sent; None: taken as
-    asked for.
+    For a mixture of experts the bound is low as soon as a step works on several tokens, which read further experts (82
+    of 128 at 16 tokens, not 8: `tasks/guards/steadiness.py`). No model's file says how many, nor what all tokens share.
     """
     cell, gpu = planned.cell, planned.gpu
     together = cell.serving.together(windows[0]["concurrency"] or 1)

@@ -1,7 +1,6 @@
 """The final figures of speed: intervals, speedups and pairs, once all starts of a run are known.
 
-How much starts differ is estimated over all cells of a run, and a machine's drift over all its starts. So no comparison
-group can settle its own rows.
+How much starts differ, and how a machine drifts, is estimated over all cells: no group can settle its own rows.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from math import exp, sqrt
 from typing import NamedTuple
 
-from warehouse.dataset.consolidate.comparable import speed_differences, timed_differently, unequal_serving
+from warehouse.dataset.consolidate.comparable import timed_differently, unequal_columns, unequal_serving
 from warehouse.dataset.consolidate.pairs import pair_columns
 from warehouse.dataset.consolidate.rows import CellStep, Result, Row, Standing, Start
-from warehouse.dataset.consolidate.speed.run import (
+from warehouse.dataset.consolidate.speed.visits import (
     Arms,
     Load,
     Placebos,
@@ -31,7 +30,6 @@ from warehouse.ledger.verdicts import Reason
 TOKENS_SLACK = 1.05
 """A verification step costs at least one step of AR, so a speedup can't exceed the tokens committed per step. The slack
 allows for noise that an interval over few repeats misses."""
-
 
 WITHIN_ONE_START = "within one start"
 BETWEEN_STARTS = "between starts"
@@ -139,8 +137,10 @@ def _refusal(ours: Visits, baseline: Visits | None, concurrency: int | None) -> 
     clients = timed_differently([*ours.places, *baseline.places])
     if clients is not None:
         return f"{Reason.CLIENT_DIFFERS}: the cell and AR were timed by different clients, {clients}"
+    # a diffusion model is compared with another model's AR: their revisions are of two repositories
     same_model = ours.served.model.name == baseline.served.model.name
-    unlike = speed_differences(ours.places[0], baseline.places[0], same_model)
+    deciding = ("engine_version", "gpu_driver", *(["model_revision"] if same_model else []))
+    unlike = unequal_columns(ours.places[0], baseline.places[0], deciding)
     return f"{Reason.SERVING_DIFFERS}: AR was served by another engine: {'; '.join(unlike)}" if unlike else ""
 
 
@@ -165,10 +165,9 @@ def speed_pair(
     differs: list[str],
     withheld: Reason | None,
 ) -> Row:
-    """A row with a speedup, as a comparison; only an ok row whose interval excludes 1 is faster or slower.
+    """A row with a speedup, as a comparison. `ratio` is None within one start.
 
-    `ratio` is None within one start. `differs`: serving arguments in which the two differ. `withheld`: why the A/A
-    check allows no claim.
+    `differs`: serving arguments in which the two differ. `withheld`: why the A/A check allows no claim.
     """
     noted = [*([Reason.SERVING_DIFFERS] if differs else []), *([withheld] if withheld is not None else [])]
     return pair_columns(row, baseline.served_cell_key, "speed") | {
@@ -197,10 +196,9 @@ _FAMILY = ("run_id", "step", "condition", "mode")
 
 
 def among_others(pairs: Sequence[Row]) -> list[Row]:
-    """The pairs with their conclusion, their p values corrected for all cells of the run under the same condition.
+    """The pairs with their conclusion, their p values corrected for all ok cells of the run under the same condition.
 
     By its interval alone, one of twenty techniques that gain nothing would read as faster. Holm withdraws such a claim.
-    A row that isn't ok claims nothing, so it is none of so many and has no corrected p.
     """
     families: dict[tuple[str | None, ...], list[Row]] = {}
     for pair in pairs:

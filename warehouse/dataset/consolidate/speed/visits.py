@@ -1,30 +1,53 @@
-"""What one engine start measured: windows by condition and by machine, and the rows of `visits` that they become.
+"""Engine starts: what each measured, their rows of `visits`, and what varies from start to start of a run.
 
-A visit that was continued on another machine was measured twice, in part. The windows of the machine that committed are
+A start that was continued on another machine was measured twice, in part. The windows of the machine that committed are
 its figure. Those of the other machine are a row of their own that says so.
 
-Energy is by the cards' own figures:
+Energy is by the cards' own figures, over the windows that have one (those of a fraction of a second have none):
 
-    energy_j_per_token  sum of energy_j / sum of completion tokens
+    energy_j_per_token  sum of energy_j / sum of completion tokens, ramp and tail included
     power_w             sum of energy_j / sum of the seconds that it was taken in
 
-Both over the windows that have an energy: those of a fraction of a second have none. Ramp and tail are in both sums.
+The A/A check (column: placebo) is AR against AR, last start over first. Where that reads as a difference, no speedup of
+ours counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import exp, fsum, log
-from statistics import median, stdev
+from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from configs.cell import Cell
 from configs.steps.load import OPEN
+from warehouse.dataset.consolidate.comparable import timed_differently, unlike_the_first
 from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Raw, Rows
-from warehouse.dataset.consolidate.rows import Judged, Machine, Row, Spent, Start, judged, made_up, placed, provenance
-from warehouse.dataset.statistics.visits import VisitRates
+from warehouse.dataset.consolidate.pairs import pair_columns
+from warehouse.dataset.consolidate.rows import (
+    ArmKey,
+    Judged,
+    Machine,
+    Row,
+    Spent,
+    Start,
+    judged,
+    labels,
+    placed,
+    provenance,
+)
+from warehouse.dataset.statistics.proportions import ALPHA, holm
+from warehouse.dataset.statistics.visits import (
+    Arm,
+    Components,
+    Estimate,
+    VisitRates,
+    components,
+    placebo_interval,
+    smallest_seen,
+)
 from warehouse.ledger.formulas import tokens_and_seconds
 from warehouse.ledger.tables import VERDICTS
 from warehouse.ledger.verdicts import Reason
@@ -42,16 +65,13 @@ def energy_of(windows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return throttled | {"energy_j_per_token": joules / tokens, "power_w": joules / seconds}
 
 
-Shape = tuple[str, str]
-"""Condition and mode."""
-
+Shape = tuple[str, str]  # condition and mode
 
 WITHOUT_RATES = ("stream", OPEN)
 """Modes whose tokens per second say when they were read, or sent for, and not how fast they are made."""
 
 STREAMED = ("ttft_ms", "tpot_ms", "first_chunk_tokens")
 """Of streams; where it is null, a request has no part in the medians."""
-
 
 CUT = Judged("suspect", (Reason.CUT_SHORT,), ("cut short, and measured again on another machine",))
 """What is said of windows that another machine measured again: the node's verdict is on that one's."""
@@ -63,14 +83,11 @@ class Visited(NamedTuple):
     step: CommittedStep
     shape: Shape
     machine: Machine
-    is_complete: bool
-    """False: another machine did all of it again, and committed."""
+    is_complete: bool  # False: another machine did all of it again, and committed
     windows: Rows
-    requests: Rows
-    """By attempt: `by_attempt` of its requests."""
+    requests: Rows  # by attempt: `by_attempt` of its requests
     verdict: Judged
-    place: Row
-    """Provenance of the attempt that committed."""
+    place: Row  # provenance of the attempt that committed
     powered: Rows | None = None
     """Windows over which the cards reported their energy, where those are others than `windows`."""
 
@@ -114,10 +131,7 @@ def by_attempt(requests: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def visited(step: CommittedStep, raw: Raw, windows: Rows, requests: Rows) -> list[Visited]:
-    """What a committed step measured, by condition, mode and machine; conditions that were only judged included.
-
-    Windows are `in_order`, requests `by_attempt`.
-    """
+    """What a step measured, or judged, by condition, mode and machine, from rows `in_order` and `by_attempt`."""
     machines = {row["attempt"]: machine_of(row) for row in placed(step, raw)}
     home, place = machines.get(step.commit.attempt), provenance(step, raw)
     streams = [row for row in requests if row["mode"] == "stream"]
@@ -173,19 +187,13 @@ def _held_to_one_machine(verdict: Judged, step: CommittedStep, machines: dict[in
 def start_of(visit: Visited, spent: Spent) -> Start:
     """Its row of `visits`, with its share of what its commit took; `run.in_place` fills in its place in the order."""
     step, served, rates = visit.step, visit.served, visit.rates
-    many = rates is not None and len(rates.log_rates) > 1
+    names = labels(served, step.planned)
     energy = energy_of(visit.windows if visit.powered is None else visit.powered)
     columns = {
         "run_id": step.run_id,
         "cell_key": step.cell_key,
         "served_cell_key": visit.place.get("served_cell_key") or served.cell_key,
-        "model": served.model.name,
-        "precision": served.precision.name,
-        "technique": served.technique.name,
-        "k": served.k,
-        "made_up": made_up(served),
-        "engine": served.engine.name,
-        "gpu": step.planned.gpu.name,
+        **{name: names[name] for name in ("model", "precision", "technique", "k", "made_up", "engine", "gpu")},
         "step": step.name,
         "condition": visit.shape[0],
         "mode": visit.shape[1],
@@ -196,7 +204,7 @@ def start_of(visit: Visited, spent: Spent) -> Start:
         "complete": visit.is_complete,
         "repeats": repeats_of([visit]),
         "tok_s": None if rates is None else exp(rates.log_rate),
-        "repeat_sd": stdev(rates.log_rates) if rates is not None and many else None,
+        "repeat_sd": stdev(rates.log_rates) if rates is not None and len(rates.log_rates) > 1 else None,
         **{name: median_of(visit.requests, name) for name in ("ttft_ms", "tpot_ms") if visit.shape[1] == "stream"},
         **{name: energy.get(name) for name in ("energy_j_per_token", "power_w")},
         **spent._asdict(),
@@ -213,10 +221,193 @@ def median_of(requests: Rows, name: str) -> float | None:
 
 def repeats_of(visits: Sequence[Visited]) -> int | None:
     """Repeats of all of them; None: nothing was measured."""
-    timed = sum(len(visit.windows) for visit in visits if visit.shape[1] != "stream")
-    streamed = sum(
-        len({number for row in visit.requests for number in row["repeat"]})
-        for visit in visits
-        if visit.shape[1] == "stream"
+    streamed = (visit.requests for visit in visits if visit.shape[1] == "stream")
+    repeats = sum(len({number for row in rows for number in row["repeat"]}) for rows in streamed)
+    return repeats + sum(len(visit.windows) for visit in visits if visit.shape[1] != "stream") or None
+
+
+Load = tuple[str, str, str, str]  # run, step, condition and mode
+
+
+class Visits(NamedTuple):
+    """Starts of one thing on one machine under one condition, in their order."""
+
+    starts: tuple[Start, ...]
+
+    @property
+    def rates(self) -> Arm:
+        """Theirs, placed in the machine's order."""
+        return tuple(start.rates for start in self.starts if start.rates is not None)
+
+    @property
+    def served(self) -> Cell:
+        """What was started."""
+        return self.starts[0].served
+
+    @property
+    def served_cell_key(self) -> str:
+        """The key of what was started; of a control not its cell's."""
+        return str(self.starts[0].columns["served_cell_key"])
+
+    @property
+    def tok_s(self) -> float:
+        """Geometric mean of their rates, tokens per second."""
+        return exp(fmean(visit.log_rate for visit in self.rates))
+
+    @property
+    def energy_j_per_token(self) -> float | None:
+        """Mean over the starts for which a card reported any; None: for none."""
+        told = [start.columns["energy_j_per_token"] for start in self.starts]
+        known = [energy for energy in told if energy is not None]
+        return fmean(known) if known else None
+
+    @property
+    def places(self) -> list[Row]:
+        """Provenance of each."""
+        return [start.place for start in self.starts]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether every start is ok, and all are of the same engine, timed by the same client."""
+        if unlike_the_first(self.places) or timed_differently(self.places) is not None:
+            return False
+        return all(start.judged.verdict == "ok" for start in self.starts)
+
+
+Arms = dict[tuple[ArmKey, Shape], Visits]
+
+
+def in_place(starts: Sequence[Start]) -> list[Start]:
+    """The starts with their rank by time among all of their machine, from 1; null for one that is alone there."""
+    times: dict[tuple[Any, ...], set[tuple[str, ...]]] = {}
+    for each in starts:
+        if each.columns["complete"] and each.columns["machine"] is not None:
+            times.setdefault(_machine_of(each), set()).add(_moment_of(each))
+    ranks = {
+        (machine, moment): float(at)
+        for machine, moments in times.items()
+        for at, moment in enumerate(sorted(moments), 1)
+        if len(moments) > 1
+    }
+    placed = []
+    for each in starts:
+        position = ranks.get((_machine_of(each), _moment_of(each))) if each.columns["complete"] else None
+        rates = None if each.rates is None else each.rates._replace(position=position)
+        placed.append(each._replace(columns=each.columns | {"position": position}, rates=rates))
+    return placed
+
+
+def _machine_of(start: Start) -> tuple[Any, ...]:
+    return tuple(start.columns[name] for name in ("run_id", "step", "machine"))
+
+
+def _moment_of(start: Start) -> tuple[str, ...]:
+    row = start.columns
+    return row["measured_at"], row["cell_key"], row["role"], f"{row['visit']:03d}"
+
+
+def arms_of(placed: Sequence[Start]) -> Arms:
+    """Starts that were measured to the end, by what they are starts of."""
+    found: dict[tuple[ArmKey, Shape], list[Start]] = {}
+    for start in sorted(placed, key=lambda each: int(each.columns["visit"])):
+        row = start.columns
+        if row["complete"] and start.rates is not None:
+            key = (row["run_id"], row["cell_key"], row["step"], row["role"], row["machine"])
+            found.setdefault((key, (row["condition"], row["mode"])), []).append(start)
+    return {key: Visits(tuple(arm)) for key, arm in found.items()}
+
+
+def load_of(key: tuple[ArmKey, Shape]) -> Load:
+    """What an arm shares with those that vary from start to start as it does."""
+    (run_id, _, step, _, _), shape = key
+    return run_id, step, *shape
+
+
+def components_of(arms: Arms) -> dict[Load, Components]:
+    """Per run and condition, from all its trusted arms: cells and controls of every model."""
+    found: dict[Load, list[Arm]] = {load_of(key): [] for key in arms}
+    for key, visits in arms.items():
+        if key[0][-1] is not None and visits.is_ok:
+            found[load_of(key)].append(visits.rates)
+    return {load: components(rates) for load, rates in found.items()}
+
+
+MOST_SEEN = 1e6
+"""Bound of what is stored of `ratio_detectable`: with one degree of freedom and many checks it has no end."""
+
+
+def placebo_pairs(arms: Arms, found: Mapping[Load, Components]) -> list[Row]:
+    """One pair per trusted AR arm of several starts and condition; p values are corrected for all of the same run."""
+    runs: dict[str, list[tuple[Row, Estimate]]] = {}
+    for key, visits in arms.items():
+        if key[0][-1] is None or not (visits.served.technique.is_baseline and visits.is_ok and len(visits.rates) > 1):
+            continue
+        varies = found[load_of(key)]
+        estimate = placebo_interval(visits.rates, varies)
+        if estimate is None:
+            continue
+        before, after = visits.starts[0].columns, visits.starts[-1].columns
+        pair = pair_columns(after, after["served_cell_key"], "placebo") | {
+            "condition": after["condition"],
+            "mode": after["mode"],
+            "metric": "tok_s",
+            "n": after["repeats"],
+            "baseline_value": before["tok_s"],
+            "value": after["tok_s"],
+            "machine": after["machine"],
+            "visits": 1,
+            "baseline_visits": 1,
+            "drift": varies.drift_share,
+            "verdict": "ok",
+            "reasons": [],
+        }
+        runs.setdefault(after["run_id"], []).append((pair, estimate))
+    return [pair for checks in runs.values() for pair in among_placebos(checks)]
+
+
+def among_placebos(checks: Sequence[tuple[Row, Estimate]]) -> list[Row]:
+    """The A/A checks of one run with what was seen and their final verdict, each as one of all of them."""
+    done: list[Row] = []
+    corrected = holm([estimate.p for _, estimate in checks])
+    for (pair, estimate), p in zip(checks, corrected, strict=True):
+        seen = smallest_seen(estimate, len(checks))
+        ratio, low, high = (exp(each) for each in (estimate.log, estimate.lo, estimate.hi))
+        wording = (
+            f"AR against AR, last start over first: {ratio:.2f} x [{low:.2f}, {high:.2f}], p = {p:.2g} as one of "
+            f"{len(checks)}: {'a difference where there is none' if p < ALPHA else 'no difference seen'}"
+        )
+        done.append(
+            pair
+            | {
+                "ratio": ratio,
+                "ratio_lo": low,
+                "ratio_hi": high,
+                "ratio_p": estimate.p,
+                "ratio_detectable": MOST_SEEN if seen > log(MOST_SEEN) else exp(seen),
+                "ratio_p_holm": p,
+                "conclusion": "differs" if p < ALPHA else "inconclusive",
+                "wording": wording,
+            }
+        )
+    return done
+
+
+class Placebos(NamedTuple):
+    """Which claims AR against AR allows."""
+
+    failed: frozenset[str]  # runs in which it read as a difference
+    made: frozenset[Load]  # where it could be made
+
+    def withholds(self, load: Load) -> Reason | None:
+        """Why no speed under this condition is a claim; None: it may be one."""
+        if load[0] in self.failed:
+            return Reason.PLACEBO_FAILED
+        return None if load in self.made else Reason.NO_PLACEBO
+
+
+def placebos_of(pairs: Sequence[Row]) -> Placebos:
+    """What `placebo_pairs` say together."""
+    return Placebos(
+        frozenset(pair["run_id"] for pair in pairs if pair["conclusion"] == "differs"),
+        frozenset((pair["run_id"], pair["step"], pair["condition"], pair["mode"]) for pair in pairs),
     )
-    return (timed + streamed) or None
