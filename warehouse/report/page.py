@@ -16,7 +16,7 @@ from warehouse.report.answer import answers, caveats
 from warehouse.report.beside import beside_section
 from warehouse.report.cost_section import cost_section
 from warehouse.report.display.figures import moment, plural
-from warehouse.report.display.markup import Markup, Section, join, tag
+from warehouse.report.display.markup import Markup, Section, tag
 from warehouse.report.display.view import View, make_view
 from warehouse.report.placebo_section import placebo_section
 from warehouse.report.published.read import published_rows
