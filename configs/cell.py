@@ -69,9 +69,8 @@ class Serving(Frozen):
 CELL_KEY_HEX_DIGITS = 16
 """Length of a cell key: 64 bits of sha256, no collision within any sweep a person can pay for."""
 
-TENSOR_PARALLEL = ("--tensor-parallel-size", "-tp")
-PIPELINE_PARALLEL = ("--pipeline-parallel-size", "-pp")
-DATA_PARALLEL = ("--data-parallel-size", "-dp")
+PARALLEL = ("--tensor-parallel-size", "-tp"), ("--pipeline-parallel-size", "-pp"), ("--data-parallel-size", "-dp")
+TENSOR_PARALLEL, PIPELINE_PARALLEL, DATA_PARALLEL = PARALLEL
 """Names of vLLM's arguments that say over how many cards a model is spread."""
 
 

@@ -1,4 +1,4 @@
-"""Prompt suites for load: prompts of several categories, and what planning must know of each suite."""
+"""Prompt suites for load, by category (a draft helps more on code than on roleplay), and what planning must know."""
 
 from __future__ import annotations
 

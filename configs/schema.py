@@ -152,7 +152,7 @@ class PlannedCell(Grown):
     control: Cell | None = None
     """Bracketed: the AR twin that the cell brings along."""
     drop: Drop = "never"
-    """Whether it is visited again though its K is out."""
+    """Whether it is started again though its K is out."""
 
     later: ClassVar[frozenset[str]] = frozenset({"drop"})
 
@@ -163,7 +163,7 @@ class PlannedCell(Grown):
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """All that is measured of it, its control's visits included, in order."""
+        """All that is measured of it, its control's starts included, in order."""
         return tuple(each for start in self.starts for each in start.measurements)
 
 
@@ -190,7 +190,7 @@ class Plan(Frozen):
         left_out: dict[str, Any] = {"cloud": True, "gpu": not_measured, "cells": {"__all__": of_cell}}
         measured = self.model_dump(mode="json", exclude=left_out)
         for planned, cell in zip(self.cells, measured["cells"], strict=True):
-            if planned.visits == "single":  # as if there were no visits
+            if planned.visits == "single":  # as plans were before there were designs
                 del cell["visits"], cell["control"]
             for step, fields in zip(planned.steps, cell["steps"], strict=True):
                 for path in step.forecast_only:

@@ -1,4 +1,4 @@
-"""In which engine starts a cell is measured: the unit of a speed is a start of an engine on a machine, a *visit*.
+"""In which engine starts a cell is measured: the unit of a speed is an engine start on a machine (columns: visit).
 
 Starts differ by more than repeats within one do, and machines by more than starts. So a speedup rests on starts of both
 arms on one machine, in an order in which a slow drift of that machine cancels:
@@ -31,7 +31,7 @@ Drop = Literal["never", "after_first_visit"]
 Role = Literal["cell", "control"]
 
 SEPARATOR = "@"
-"""Between a step's name and its visit, in names of the ledger; no step's name has it."""
+"""Between a step's name and its start, in names of the ledger; no step's name has it."""
 
 
 class Visit(NamedTuple):
@@ -42,7 +42,7 @@ class Visit(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """What follows a step's name in the ledger: nothing for the cell's first visit, else `@2`, `@control-1`."""
+        """What follows a step's name in the ledger: nothing for the cell's first start, else `@2`, `@control-1`."""
         if self.role == "control":
             return f"{SEPARATOR}control-{self.number}"
         return "" if self.number == 1 else f"{SEPARATOR}{self.number}"
@@ -95,7 +95,7 @@ def unmeasured(measurements: Sequence[Measurement], usable: Mapping[str, bool]) 
 
 
 def split_name(name: str) -> tuple[str, Visit]:
-    """A step's name and its visit, from a name of the ledger; raises `ValueError` where that names no visit."""
+    """A step's name and its start, from a name of the ledger; raises `ValueError` where that names no start."""
     step, _, said = name.partition(SEPARATOR)
     if not said:
         return step, FIRST

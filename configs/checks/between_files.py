@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from configs import cell as cells
-from configs.cell import Cell, Draft, Engine, Gpu, Model, Technique, argument
+from configs.cell import PARALLEL, Cell, Draft, Engine, Gpu, Model, Technique, argument
 from configs.checks.engine import too_heavy, unmeasured, unserved
 from configs.files import Document, Fault, Folder, Library, Loc, accepted
 from configs.schema import CellRow, Suite, Sweep, assemble_cell, shape_names
@@ -193,7 +192,7 @@ def _of_technique(row: CellRow, technique: Technique) -> Iterator[Fault]:
         yield ("draft",), f"given, but {technique.name!r} has no second checkpoint; accepted: no draft"
     if row.draft is not None:
         yield from _under(("draft",), _source_faults(row.draft))
-    for names in (cells.TENSOR_PARALLEL, cells.PIPELINE_PARALLEL, cells.DATA_PARALLEL):
+    for names in PARALLEL:
         if argument(technique.engine_args, *names) is not None:
             problem = f"{technique.name!r} has {names[0]} in its engine_args, and its AR control would have other cards"
             yield ("technique",), f"{problem}; accepted: in `args` of the sweep's engine"

@@ -1,5 +1,6 @@
 """What a cell's engine can hold and serve: weights in the memory of its cards, and what only vLLM does.
 
+Memory is a lower bound: cache, graphs and a draft take more. So nothing is refused that could be served.
 The transformers engine (tasks/transformers_engine/) answers one request at a time, with real weights in the
 checkpoint's precision or another dtype; drafts come from a second checkpoint or from the text so far.
 """
@@ -30,7 +31,7 @@ def memory_gb(cell: Cell, gpu: Gpu) -> float | None:
 
 
 def too_heavy(cell: Cell, gpu: Gpu) -> str | None:
-    """Why the weights, dummy ones too, don't fit, and what would be accepted; None: they may (cache takes more)."""
+    """Why the weights, dummy ones too, don't fit, and what would be accepted; None: they may."""
     has_gb, words = memory_gb(cell, gpu), cell.engine_words
     has_fewer_layers = argument(words, "--hf-overrides") is not None
     if has_gb is None or has_fewer_layers or any("offload" in word for word in words):

@@ -78,142 +78,63 @@ class SuiteFacts(NamedTuple):
 ANSWER_HEADING: Final = "### 정답"
 """What HRET takes out of a question; a colon behind it stays."""
 
-# fmt: off  (a line for the dataset, one for what it asks, one for lengths)
 GPQA: Final = SuiteFacts(
-    name="gpqa",
-    title="GPQA-Diamond",
-    hub_id="Idavidrein/gpqa",
-    subsets=("gpqa_diamond",),
-    split="train",
-    gated=True,
-    items=198,
-    letters="ABCD",
-    prompt_tokens=300,
-    longest_prompt_tokens=1500,
-    answer_tokens=8000,
+    name="gpqa", title="GPQA-Diamond", hub_id="Idavidrein/gpqa", subsets=("gpqa_diamond",), split="train", gated=True,
+    items=198, letters="ABCD",
+    prompt_tokens=300, longest_prompt_tokens=1500, answer_tokens=8000,
     columns=Columns(
-        "Question",
-        ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"),
+        "Question", ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"),
         category="High-level domain",
         replaced=(" [title]", ". "),  # lm-eval takes it for a mark of WikiHow's; inspect gets the same
     ),
-)
+)  # fmt: skip
 """Rein et al., arXiv 2311.12022."""
 
 MMLU_PRO: Final = SuiteFacts(
-    name="mmlu-pro",
-    title="MMLU-Pro",
-    hub_id="TIGER-Lab/MMLU-Pro",
-    split="test",
+    name="mmlu-pro", title="MMLU-Pro", hub_id="TIGER-Lab/MMLU-Pro", split="test",
     revision="527feea0afed1de15a8c115abf7be4c912123315",
-    items=12032,
-    letters="ABCDEFGHIJ",
-    columns=Columns("question", "options", "answer"),
-    prompt_tokens=350,
-    longest_prompt_tokens=2000,
-    answer_tokens=3000,
-)
+    items=12032, letters="ABCDEFGHIJ", columns=Columns("question", "options", "answer"),
+    prompt_tokens=350, longest_prompt_tokens=2000, answer_tokens=3000,
+)  # fmt: skip
 """Wang et al., arXiv 2406.01574; the revision is the one that inspect_evals 0.26.0 pins."""
 
 IFEVAL: Final = SuiteFacts(
-    name="ifeval",
-    title="IFEval",
-    hub_id="google/IFEval",
-    split="train",
+    name="ifeval", title="IFEval", hub_id="google/IFEval", split="train",
     revision="966cd89545d6b6acfd7638bc708b98261ca58e84",
-    items=541,
-    letters="",
-    checked="prompt_level_strict",
-    prompt_tokens=80,
-    longest_prompt_tokens=1200,
-    answer_tokens=2000,
-)
+    items=541, letters="", checked="prompt_level_strict",
+    prompt_tokens=80, longest_prompt_tokens=1200, answer_tokens=2000,
+)  # fmt: skip
 """Zhou et al., arXiv 2311.07911; the revision is the one that inspect_evals 0.26.0 pins."""
 
 HAE_RAE: Final = SuiteFacts(
-    name="hae-rae",
-    title="HAE-RAE Bench",
-    hub_id="HAERAE-HUB/HAE_RAE_BENCH_1.1",
-    split="test",
+    name="hae-rae", title="HAE-RAE Bench", hub_id="HAERAE-HUB/HAE_RAE_BENCH_1.1", split="test",
     subsets=(
-        "general_knowledge",
-        "history",
-        "loan_words",
-        "rare_words",
-        "standard_nomenclature",
-        "reading_comprehension",
+        "general_knowledge", "history", "loan_words", "rare_words", "standard_nomenclature", "reading_comprehension",
     ),
-    items=1538,
-    letters="ABCDE",
-    columns=Columns("query", answer="answer", cut=ANSWER_HEADING),
-    prompt_tokens=300,
-    longest_prompt_tokens=1500,
-    answer_tokens=1500,
-)
+    items=1538, letters="ABCDE", columns=Columns("query", answer="answer", cut=ANSWER_HEADING),
+    prompt_tokens=300, longest_prompt_tokens=1500, answer_tokens=1500,
+)  # fmt: skip
 """Son et al., arXiv 2309.02706: the six tasks of its first version."""
 
 KMMLU: Final = SuiteFacts(
-    name="kmmlu",
-    title="KMMLU",
-    hub_id="HAERAE-HUB/KMMLU",
-    split="test",
+    name="kmmlu", title="KMMLU", hub_id="HAERAE-HUB/KMMLU", split="test",
     revision="d61b3f19e552c576bf5960dd24289763edc36a88",
     subsets=(
-        "Accounting",
-        "Agricultural-Sciences",
-        "Aviation-Engineering-and-Maintenance",
-        "Biology",
-        "Chemical-Engineering",
-        "Chemistry",
-        "Civil-Engineering",
-        "Computer-Science",
-        "Construction",
-        "Criminal-Law",
-        "Ecology",
-        "Economics",
-        "Education",
-        "Electrical-Engineering",
-        "Electronics-Engineering",
-        "Energy-Management",
-        "Environmental-Science",
-        "Fashion",
-        "Food-Processing",
-        "Gas-Technology-and-Engineering",
-        "Geomatics",
-        "Health",
-        "Industrial-Engineer",
-        "Information-Technology",
-        "Interior-Architecture-and-Design",
-        "Korean-History",
-        "Law",
-        "Machine-Design-and-Manufacturing",
-        "Management",
-        "Maritime-Engineering",
-        "Marketing",
-        "Materials-Engineering",
-        "Math",
-        "Mechanical-Engineering",
-        "Nondestructive-Testing",
-        "Patent",
-        "Political-Science-and-Sociology",
-        "Psychology",
-        "Public-Safety",
-        "Railway-and-Automotive-Engineering",
-        "Real-Estate",
-        "Refrigerating-Machinery",
-        "Social-Welfare",
-        "Taxation",
-        "Telecommunications-and-Wireless-Technology",
+        "Accounting", "Agricultural-Sciences", "Aviation-Engineering-and-Maintenance", "Biology",
+        "Chemical-Engineering", "Chemistry", "Civil-Engineering", "Computer-Science", "Construction", "Criminal-Law",
+        "Ecology", "Economics", "Education", "Electrical-Engineering", "Electronics-Engineering", "Energy-Management",
+        "Environmental-Science", "Fashion", "Food-Processing", "Gas-Technology-and-Engineering", "Geomatics", "Health",
+        "Industrial-Engineer", "Information-Technology", "Interior-Architecture-and-Design", "Korean-History", "Law",
+        "Machine-Design-and-Manufacturing", "Management", "Maritime-Engineering", "Marketing", "Materials-Engineering",
+        "Math", "Mechanical-Engineering", "Nondestructive-Testing", "Patent", "Political-Science-and-Sociology",
+        "Psychology", "Public-Safety", "Railway-and-Automotive-Engineering", "Real-Estate", "Refrigerating-Machinery",
+        "Social-Welfare", "Taxation", "Telecommunications-and-Wireless-Technology",
     ),
-    items=35030,
-    letters="ABCD",
+    items=35030, letters="ABCD",
     columns=Columns("question", ("A", "B", "C", "D"), "answer", first=1, category="Category", cut=ANSWER_HEADING),
-    prompt_tokens=250,
-    longest_prompt_tokens=800,
-    answer_tokens=2000,
-)
+    prompt_tokens=250, longest_prompt_tokens=800, answer_tokens=2000,
+)  # fmt: skip
 """Son et al., arXiv 2402.11548; the revision is the one that lighteval's port of the task pins (main on 2026-10-08)."""
-# fmt: on
 
 
 class Evaluation(NamedTuple):

@@ -95,7 +95,7 @@ def _of_rows(view: View, run_id: str) -> str:
     if not visits:
         return ""
     rows = [row for row in view.rows if row["run_id"] == run_id]
-    step = itemgetter("cell_key", "step")  # what a visit's seconds are a part of
+    step = itemgetter("cell_key", "step")  # what a start's seconds are a part of
     steps = set(map(step, rows))
     controls = [visit for visit in visits if visit["role"] == "control" and step(visit) in steps]
     of_which = f", of which controls {_took(controls)}" if controls else ""

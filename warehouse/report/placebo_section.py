@@ -111,7 +111,7 @@ NOISE_LEAD = (
 
 
 def placebo_section(view: View) -> Markup | None:
-    """Placebo comparisons, what they cast doubt on, and the noise; None where no speed was measured."""
+    """The A/A checks, what they cast doubt on, and the noise; None where no speed was measured."""
     if not view.rates:
         return None
     pairs = view.placebos()
@@ -143,7 +143,7 @@ def _finding(pairs: Sequence[Row]) -> Markup:
 
 
 def _power(pairs: Sequence[Row]) -> str:
-    """The least that the placebos of each run could have seen; nothing of a snapshot that doesn't know."""
+    """The least that the A/A checks of each run could have seen; nothing of a snapshot that doesn't know."""
     known = grouped([pair for pair in pairs if pair["ratio_detectable"] is not None], lambda pair: pair["run_id"])
     told = []
     for run_id, of_run in known.items():
@@ -163,7 +163,7 @@ def _change(ratio: float | None, factor: str = "factor") -> str:
 
 
 def _unheld(view: View, pairs: Sequence[Row]) -> Child:
-    """Whose claims are withheld because there is no placebo of theirs, though there are some."""
+    """Whose claims are withheld because there is no A/A check of theirs, though there are some."""
     rows = [row for row in view.rates if has_interval(view, row) and withheld_for(view, row) is Reason.NO_PLACEBO]
     if not rows or not pairs:
         return None

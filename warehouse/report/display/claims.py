@@ -113,7 +113,7 @@ def has_interval(view: View, row: Row) -> bool:
 def withheld_for(view: View, row: Row) -> Reason | None:
     """Why its speed is no claim: AR against AR read as a difference in its run, or was not made under its condition.
 
-    The pair says so; so do the placebos, of which a snapshot may have none though its pairs don't know their need.
+    The pair says so; so do the A/A checks, of which a snapshot may have none though its pairs don't know their need.
     """
     pair = view.speed_pair(row)
     said = () if pair is None else pair["reasons"] or ()

@@ -288,7 +288,7 @@ def _newest(rows: pl.DataFrame) -> pl.DataFrame:
 def _named(pairs: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
     """The pairs with what their cells' names must be marked by, which only rows know.
 
-    A placebo is listed under the cell that brought its AR along, and has that cell's weights. But it neither drafts nor
+    An A/A check is listed under the cell that brought its AR along, and has that cell's weights. But it neither drafts nor
     denoises, so nothing else of it was replayed.
     """
     cell = ("run_id", "cell_key")
