@@ -243,13 +243,15 @@ def _noise(view: View) -> Child:
         *(Heading(name, itemgetter(name), "") for name in ("gpu", "run_id") if len({row[name] for row in rows}) > 1),
         Heading("start sd", lambda row: percent(row["start_sd"])),
         Heading("repeat sd", lambda row: percent(row["repeat_sd"])),
-        Heading(
-            "drift per start", lambda row: NOTHING if row["drift"] is None else f"{signed(100 * row['drift'], 2)} %"
-        ),
+        Heading("drift per start", _drift),
         Heading("repeats per start", lambda row: figure(row["repeats"], 1)),
         Heading("worth their cost", lambda row: figure(row["best"], 0)),
     ]
     return part("How much a speed varies", NOISE_LEAD, table("Noise by condition", columns, rows, "visits"))
+
+
+def _drift(row: Row) -> str:
+    return NOTHING if row["drift"] is None else f"{signed(100 * row['drift'], 2)} %"
 
 
 def _shape(row: Row) -> Child:

@@ -134,6 +134,8 @@ THEORY = (
     "drafted at every step, and is left out elsewhere (n-gram, suffix, dynamic K)."
 )
 
+SINGLE = "of a single K so far: in recommendations.parquet only."
+
 MOST_PLOTS = 24
 """Most curves drawn on a page; the tables have all of them."""
 
@@ -156,9 +158,7 @@ def which_k_section(view: View) -> Markup | None:
         LEAD,
         plots_of(drawings),
         table("Which K", RECOMMENDED, recommended, "recommendations", share=technique) if recommended else None,
-        tag("p", f"{plural(single, 'curve')} of a single K so far: in recommendations.parquet only.")
-        if single
-        else None,
+        tag("p", f"{plural(single, 'curve')} {SINGLE}") if single else None,
         tag("p", THEORY, class_="lead"),
         table("Theory beside measurement", BESIDE, drafting, "k_curves", share=technique),
     )

@@ -137,7 +137,7 @@ def lossless(view: View, row: Row) -> bool:
         return False
     counts, control = _counts(parity), _counts(control_of(view, parity))
     for pair in pairs:
-        p = pair["mcnemar_p"] if pair["mcnemar_p_holm"] is None else pair["mcnemar_p_holm"]  # it may claim nothing
+        p = pair["mcnemar_p"] if pair["mcnemar_p_holm"] is None else pair["mcnemar_p_holm"]  # a cell may claim nothing
         if not carries_lossless(counts, control, pair["conclusion"], pair["delta"], p):
             return False
     return not doubts(view, row) and not lost_needles(view, row)

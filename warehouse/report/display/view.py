@@ -288,8 +288,8 @@ def _newest(rows: pl.DataFrame) -> pl.DataFrame:
 def _named(pairs: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
     """The pairs with what their cells' names must be marked by, which only rows know.
 
-    An A/A check is listed under the cell that brought its AR along, and has that cell's weights. But it neither drafts nor
-    denoises, so nothing else of it was replayed.
+    An A/A check is listed under the cell that brought its AR along, and has that cell's weights. But it neither drafts
+    nor denoises, so nothing else of it was replayed.
     """
     cell = ("run_id", "cell_key")
     facts = shown.select(*cell, *MARKED).unique(cell, keep="first", maintain_order=True)

@@ -36,12 +36,10 @@ def depth_section(view: View) -> Markup | None:
         *naming(view.rows),
         Heading("depth", lambda row: figure(row["depth_tokens"], 0)),
         *([Heading("in flight", lambda row: figure(row["concurrency"], 0))] if several else []),
-        Heading(
-            f"{_names(rated, PREFILL)} tok/s", _of(PREFILL, lambda row: with_sd(row["tok_s_mean"], row["tok_s_sd"]))
-        ),
+        Heading(f"{_names(rated, PREFILL)} tok/s", _of(PREFILL, _mean)),
         Heading("TTFT, ms", _of(PREFILL, lambda row: figure(row["ttft_ms"], 1))),
         Heading("pp speedup", _of(PREFILL, lambda row: figure(row["speedup"]))),
-        Heading(f"{_names(rated, DECODE)} tok/s", _of(DECODE, lambda row: with_sd(row["tok_s_mean"], row["tok_s_sd"]))),
+        Heading(f"{_names(rated, DECODE)} tok/s", _of(DECODE, _mean)),
         Heading("95 % interval", _of(DECODE, _interval)),
         Heading("peak", _of(DECODE, lambda row: with_sd(row["peak_tok_s"], row["peak_tok_s_sd"]))),
         Heading("tg speedup", _of(DECODE, lambda row: figure(row["speedup"]))),
@@ -60,6 +58,10 @@ def with_sd(mean: float | None, sd: float | None) -> str:
     if mean is None or sd is None:
         return rate(mean)
     return f"{rate(mean)} ± {figure(sd, 0 if mean >= 100 and sd >= 10 else 1)}"
+
+
+def _mean(row: Row) -> str:
+    return with_sd(row["tok_s_mean"], row["tok_s_sd"])
 
 
 def _interval(row: Row) -> str:
