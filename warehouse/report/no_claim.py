@@ -1,4 +1,4 @@
-"""Why the page states no speedup, because that can be mended, and how far a recommendation reaches that it states."""
+"""Why the page states no speedup (what is missing can be mended), and how far a recommendation of it reaches."""
 
 from __future__ import annotations
 

@@ -45,12 +45,12 @@ def _noise_of(view: View, rows: Sequence[Row]) -> Row:
 
     `repeat_sd` is the root mean square over cells, `drift` is from one start to the next, `repeats` are per start.
     """
-    first, cells = rows[0], {row["cell_key"] for row in rows}
+    first, shape, cells = rows[0], _shape_of(rows[0]), {row["cell_key"] for row in rows}
     start_sd = next((row["start_sd"] for row in rows if row["start_sd"] is not None), None)
     squares = [row["repeat_sd"] ** 2 for row in rows if row["repeat_sd"] is not None]
     repeat_var = fsum(squares) / len(squares) if squares else None
     visits, pairs = (
-        [each for each in table if _shape_of(each) == _shape_of(first) and each["cell_key"] in cells]
+        [each for each in table if _shape_of(each) == shape and each["cell_key"] in cells]
         for table in (view.visits, view.pairs)
     )
     whole = [visit for visit in visits if visit["complete"] and visit["repeats"]]
