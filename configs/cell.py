@@ -1,7 +1,6 @@
 """A cell and what it is made of: model, technique, precision, engine, GPU and serving arguments.
 
-`cell_key` names a cell in the store for ever. So every field that changes what is served is part of it, and nothing
-else is.
+`cell_key` names a cell in the store for ever: every field that changes what is served is part of it, nothing else is.
 """
 
 from __future__ import annotations
@@ -16,9 +15,6 @@ from pydantic import Field, JsonValue
 
 from configs.frozen import Frozen, Grown
 from configs.without_weights import CheckpointShape, ReplayedAcceptance
-
-CPU_ENVIRONMENT = "engine-cpu"
-"""The environment of ours whose vLLM computes on the processor."""
 
 
 class Engine(Grown):
@@ -37,27 +33,22 @@ class Engine(Grown):
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
     start_timeout_s: float = Field(600, gt=0)
-    draft_args: tuple[str, ...] = Field(
-        (), description="behind `args`, of cells that draft; vLLM refuses some elsewhere"
-    )
+    draft_args: tuple[str, ...] = Field((), description="behind `args` of cells that draft; vLLM refuses it elsewhere")
 
     later: ClassVar[frozenset[str]] = frozenset({"draft_args"})
 
     @property
     def on_cpu(self) -> bool:
-        """Whether it is our engine that uses no card, even where there is one."""
-        return self.command is None and self.environment == CPU_ENVIRONMENT
+        """Whether it is the environment of ours whose vLLM computes on the processor, even where there is a card."""
+        return self.command is None and self.environment == "engine-cpu"
 
 
 def argument(words: Sequence[str], *names: str) -> str | None:
-    """The last value given to a flag under any of its names, `--flag value` or `--flag=value`; None: not given.
-
-    vLLM takes `_` for `-` inside a flag.
-    """
+    """The last value given to a flag under any of its names, `--flag value` or `--flag=value`; None: not given."""
     given = None
     for word, following in zip_longest(words, words[1:]):
         flag, equals, value = word.partition("=")
-        if word.startswith("-") and flag.replace("_", "-") in names:
+        if word.startswith("-") and flag.replace("_", "-") in names:  # vLLM takes `_` for `-` inside a flag
             given = value if equals else following or ""
     return given
 
@@ -78,17 +69,15 @@ class Serving(Frozen):
 CELL_KEY_HEX_DIGITS = 16
 """Length of a cell key: 64 bits of sha256, no collision within any sweep a person can pay for."""
 
-TENSOR_PARALLEL = ("--tensor-parallel-size", "-tp")
-PIPELINE_PARALLEL = ("--pipeline-parallel-size", "-pp")
-DATA_PARALLEL = ("--data-parallel-size", "-dp")
+PARALLEL = ("--tensor-parallel-size", "-tp"), ("--pipeline-parallel-size", "-pp"), ("--data-parallel-size", "-dp")
+TENSOR_PARALLEL, PIPELINE_PARALLEL, DATA_PARALLEL = PARALLEL
 """Names of vLLM's arguments that say over how many cards a model is spread."""
 
 
 class KvCacheLayout(Frozen):
-    """What one token costs in key/value cache; memory and bandwidth ceilings are computed from it.
+    """What one token costs in key/value cache, in layers that keep every token: ceilings are computed from it.
 
-    Only layers that keep every token are counted: sliding-window and linear-attention layers hold a constant amount.
-    Leaving them out keeps the computed ceiling above the true one.
+    Others (sliding window, linear attention) hold a constant amount; without them the ceiling stays above the true one.
     """
 
     layers: int = Field(gt=0, description="layers that keep every token")
@@ -130,10 +119,7 @@ class Model(Grown):
 
 
 class Technique(Grown):
-    """How tokens are decoded. `k` is set only where the technique drafts a number of tokens.
-
-    It also names what it needs of its engine: variables, arguments, a Python package.
-    """
+    """How tokens are decoded, and what that needs of the engine: variables, arguments, a Python package."""
 
     name: str
     method: Literal["ar", "mtp", "dflash", "draft_model", "eagle", "eagle3", "ngram", "suffix", "diffusion"]
@@ -221,10 +207,7 @@ class Cell(Grown):
     later: ClassVar[frozenset[str]] = frozenset({"shapes", "acceptance", "denoising_steps", "canvas_length"})
 
     def canonical_json(self) -> str:
-        """The cell as JSON with sorted keys and no default left out; `cell_key` is its hash.
-
-        What it is compared with is no part of what is served.
-        """
+        """The cell as JSON with sorted keys and no default left out, but without what it is compared with."""
         fields = self.model_dump(mode="json", exclude={"model": {"held_against"}})
         return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
@@ -260,16 +243,12 @@ class Cell(Grown):
 
     @property
     def kv_bytes_per_token(self) -> float:
-        """Key and value of one token in all layers that keep it, at the least; 0 where the model's file doesn't say.
-
-        A value has 2 bytes in 16 bits; fewer where the arguments say so, or where a quantised checkpoint may say so by
-        itself.
-        """
+        """Key and value of one token in all layers that keep it, at the least; 0 where the model's file doesn't say."""
         kv, asked = self.model.kv, argument(self.engine_words, "--kv-cache-dtype") or "auto"
         if kv is None:
             return 0.0
-        made_while_loading = self.precision.quantization is not None or self.precision.dtype is not None
-        if asked == "auto":
+        if asked == "auto":  # 16 bits, but for a quantised checkpoint, which may ask for fewer by itself
+            made_while_loading = self.precision.quantization is not None or self.precision.dtype is not None
             value = 2.0 if made_while_loading else 1.0
         else:
             value = 2.0 if asked in ("bfloat16", "float16") else 1.0 if "8" in asked else 0.5

@@ -19,14 +19,11 @@ class SpecsweepError(Exception):
         return redacted(super().__str__())
 
 
-def _on_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def leave(command: str, error: SpecsweepError, tell: Callable[[str], None] = _on_stderr) -> int:
-    """Tell the user about an error on one line, and return the exit code to end with.
-
-    The line begins with `command`; if that is empty, the error's text stands alone.
-    """
-    tell(f"{command}: {error}" if command else str(error))
+def leave(command: str, error: SpecsweepError, tell: Callable[[str], None] | None = None) -> int:
+    """Tell the user about an error on one line, behind `command:` if there is one, and return the exit code."""
+    line = f"{command}: {error}" if command else str(error)
+    if tell is None:
+        print(line, file=sys.stderr, flush=True)
+    else:
+        tell(line)
     return error.exit_code

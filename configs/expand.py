@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from configs.assemble import assemble_cell, shapes_of
 from configs.cell import Cell, Draft, Model, Technique
 from configs.files import Library
 from configs.load import AUTO_GPU, library_of, load_gpu, load_gpu_of_card, load_suite
-from configs.schema import Plan, PlannedCell, Sweep
+from configs.schema import Plan, PlannedCell, Sweep, assemble_cell, shapes_of
 from configs.visits import Drop
-
-RUN_ID_HASH_DIGITS = 8
-"""How much of the plan's hash a default run id shows: enough to tell one's own sweeps apart, short enough to type."""
-
-BASELINE = "ar"
-"""The technique of a control."""
 
 _Weights = TypeVar("_Weights", Model, Draft)
 
@@ -33,21 +26,11 @@ def expand(
     available: Callable[[Technique], str | None] = lambda _: None,
     card: str | None = None,
 ) -> Plan:
-    """Turn a sweep into its plan: all that defines a run before anything is measured.
+    """The plan of a sweep from `load_sweep`: its cells in the file's order, and what was left out with its reason.
 
-    Args:
-        sweep: A sweep from `load_sweep`.
-        revision_of: Says what identifies a member of the demo family; it becomes the member's revision.
-        available: Says why a technique can't run here; None: it can. Only cells marked `optional` are left out for
-            that reason; any other stays in the plan and fails where everyone sees it.
-        card: The card of this machine, as its driver names it, for `gpu: auto`; None: there is none.
-
-    Returns:
-        The cells in the file's order, and what was left out with its reason.
-
-    Raises:
-        ConfigError: A name's file is gone or wrong.
-        NoServingError: Neither a row nor the sweep has serving arguments.
+    `revision_of` says what identifies a member of the demo family, its revision. `available` says why a technique can't
+    run here; only `optional` cells are left out for that, any other fails where everyone sees it. `card` is this
+    machine's, as its driver names it, for `gpu: auto`. Raises `ConfigError` where a name's file is gone or wrong.
     """
     library = library_of(sweep)
     gpu = load_gpu_of_card(card, library) if sweep.gpu == AUTO_GPU else load_gpu(sweep.gpu, library)
@@ -83,20 +66,17 @@ def expand(
 
 def default_run_id(plan: Plan) -> str:
     """The name of a run that was given none. The same plan gets the same name, and so continues the same run."""
-    return f"{plan.sweep}-{plan.config_hash[:RUN_ID_HASH_DIGITS]}"
+    return f"{plan.sweep}-{plan.config_hash[:8]}"  # tells one's own sweeps apart, and is short enough to type
 
 
 def _control(cell: Cell, sweep: Sweep, library: Library, revision_of: Callable[[str], str]) -> Cell | None:
-    """The control that a cell brings along: AR of the model it is compared with, with the cell's own serving arguments.
-
-    None for an AR cell, which is its own control, and where the sweep's design has no controls.
-    """
+    """The control that a cell brings along: AR of the model it is compared with, served alike; None: it needs none."""
     if sweep.visits != "bracketed" or cell.technique.is_baseline:
         return None
     model = library.load("models", cell.model.compared_as, Model)
     twin = {
         "model": model,
-        "technique": library.load("techniques", BASELINE, Technique),
+        "technique": library.load("techniques", "ar", Technique),
         "shapes": shapes_of(model, None, library),
         **dict.fromkeys(("k", "draft", "acceptance", "denoising_steps", "canvas_length")),
     }

@@ -1,7 +1,6 @@
 """Named YAML files: read with the line of everything in them, and made into frozen models, or into one line of error.
 
-PyYAML's `safe_load` forgets where a value stood and silently keeps the last of two equal keys. A person who
-edits a matrix by hand needs to know both, so the node tree is walked once before it becomes Python values.
+PyYAML's `safe_load` forgets where a value stood and keeps the last of two equal keys, so the nodes are walked first.
 """
 
 from __future__ import annotations
@@ -32,17 +31,10 @@ Fault = tuple[Loc, str]
 
 
 class ConfigError(SpecsweepError, ValueError):
-    """A config that can't be used, in one line: file, line, field, what is wrong, what would be accepted."""
+    """A config that can't be used, in one line: `path` or `path:line`, dotted field or "", what would be accepted."""
 
     def __init__(self, where: str, field: str, problem: str) -> None:
-        """The parts of the line; an empty one is left out.
-
-        `where` is `path` or `path:line`; `field` is dotted, or "" for the file as a whole.
-        """
-        self.where = where
-        self.field = field
-        self.problem = " ".join(problem.split())
-        super().__init__(": ".join(part for part in (where, field, self.problem) if part))
+        super().__init__(": ".join(part for part in (where, field, " ".join(problem.split())) if part))
 
 
 @dataclass(frozen=True)
@@ -70,11 +62,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Read one YAML file: its values and their lines.
-
-    Raises:
-        ConfigError: It can't be read, is empty, isn't YAML, has a key twice, or isn't a mapping at the top.
-    """
+    """One YAML file's values and their lines; `ConfigError`: unreadable, empty, no YAML, no mapping, a key twice."""
     shown = shown_path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -91,14 +79,13 @@ def read_document(path: Path) -> Document:
         raise ConfigError(where, "", f"not valid YAML: {error.problem or error.context}") from error
     except ReaderError as error:  # the loader's first look at the text
         where, code = f"{shown}:{text.count(chr(10), 0, error.position) + 1}", ord(text[error.position])
-        raise ConfigError(
-            where, "", f"the character U+{code:04X} is no text; remove it, or save the file as UTF-8"
-        ) from error
+        problem = f"the character U+{code:04X} is no text; remove it, or save the file as UTF-8"
+        raise ConfigError(where, "", problem) from error
     except RecursionError as error:
         raise ConfigError(shown, "", "not valid YAML: too deeply nested; accepted: a few levels") from error
+    except ConfigError:
+        raise
     except (yaml.YAMLError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
         raise ConfigError(shown, "", f"not valid YAML: {error}") from error
 
 
@@ -109,8 +96,7 @@ def _parsed(path: Path, loader: yaml.SafeLoader) -> Document:
         if node is None:
             raise ConfigError(f"{shown}:1", "", "the file is empty; accepted: lines such as `name: ...`")
         if not isinstance(node, yaml.MappingNode):
-            where = f"{shown}:{_line(node)}"
-            raise ConfigError(where, "", "not a mapping; accepted: lines such as `name: ...`")
+            raise ConfigError(f"{shown}:{_line(node)}", "", "not a mapping; accepted: lines such as `name: ...`")
         lines = dict(_walk(node, (), shown, frozenset()))
         return Document(path, loader.construct_document(node), lines)
     finally:
@@ -120,8 +106,7 @@ def _parsed(path: Path, loader: yaml.SafeLoader) -> Document:
 def _walk(node: yaml.Node, loc: Loc, shown: str, around: frozenset[int]) -> Iterator[tuple[Loc, int]]:
     """Yield the line of everything under `node`; `around` are the nodes that contain it."""
     if id(node) in around:
-        where = f"{shown}:{_line(node)}"
-        raise ConfigError(where, dotted(loc), "an alias that contains itself; write it out")
+        raise ConfigError(f"{shown}:{_line(node)}", dotted(loc), "an alias that contains itself; write it out")
     yield loc, _line(node)
     inside = around | {id(node)}
     if isinstance(node, yaml.SequenceNode):
@@ -161,10 +146,7 @@ def shown_path(path: Path) -> str:
 
 
 def accepted(value: object, names: list[str], missing: Sequence[str] = ()) -> str:
-    """The tail of an error: what would be accepted, and what was probably meant.
-
-    `missing` are those of `names` that are required but absent: the likeliest to have been meant.
-    """
+    """The tail of an error: what would be accepted, and what was probably meant, most likely one of the `missing`."""
     close = get_close_matches(str(value), missing, n=1) or get_close_matches(str(value), names, n=1)
     meant = f" (did you mean {close[0]!r}?)" if close else ""
     return f"accepted: {', '.join(names) if names else 'none'}{meant}"
@@ -198,12 +180,9 @@ class Misspelt(NamedTuple):
 
 
 def parse(document: Document, model: type[_M], stem: str | None = None) -> _M:
-    """Check a document against a frozen model; types are strict, so `"5"` isn't a number.
+    """Check a document against a frozen model; raises `ConfigError`. Types are strict, so `"5"` isn't a number.
 
     `stem` is the name that the file must state; None: it wasn't looked up by name.
-
-    Raises:
-        ConfigError: Unknown key, missing key, wrong type or value, or a name that isn't the file's.
     """
     for loc, problem in _not_json(document.data, ()):
         raise document.error(loc, problem)
@@ -329,10 +308,7 @@ SHIPPED_ROOT = ROOT / "configs"
 
 @dataclass(frozen=True)
 class Library:
-    """The folders in which names are looked up, in order; the first one that has the name wins.
-
-    It remembers what it has read: a matrix of a thousand rows reads each file once.
-    """
+    """The folders in which names are looked up, the first that has one wins; each file is read once."""
 
     roots: tuple[Path, ...] = (SHIPPED_ROOT,)
     _files: dict[Folder, dict[str, Path]] = field(default_factory=dict, compare=False, repr=False)
@@ -354,11 +330,7 @@ class Library:
         return self._files[folder]
 
     def document(self, folder: Folder, name: str) -> Document:
-        """Read the file that has a name.
-
-        Raises:
-            ConfigError: No file has the name, or it can't be read.
-        """
+        """Read the file that has a name; raises `ConfigError`."""
         files = self.files(folder)
         if name not in files:
             problem = f"no file for {name!r}; {accepted(name, list(files))}"
@@ -366,11 +338,7 @@ class Library:
         return read_document(files[name])
 
     def load(self, folder: Folder, name: str, model: type[_M]) -> _M:
-        """Read the file of a name into its frozen model.
-
-        Raises:
-            ConfigError: No file has the name, or it doesn't hold what `model` asks for.
-        """
+        """Read the file of a name into its frozen model; raises `ConfigError`."""
         loaded = self._loaded.get((folder, name))
         if not isinstance(loaded, model):
             loaded = self._loaded[folder, name] = parse(self.document(folder, name), model, stem=name)

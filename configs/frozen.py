@@ -14,10 +14,7 @@ class Frozen(BaseModel):
 
 
 class Grown(Frozen):
-    """A model that stored plans hold, and that got fields since. At their default they are not written.
-
-    So what was stored before keeps its hashes, which name it for ever.
-    """
+    """A model whose `later` fields are not written at their default: stored plans keep the hashes that name them."""
 
     later: ClassVar[frozenset[str]] = frozenset()
     """The fields that came later."""

@@ -1,13 +1,13 @@
-"""The readers of `configs/`: one typed function per folder. Each returns a frozen model or raises `ConfigError`.
+"""The readers of `configs/`, one per folder; each returns a frozen model or raises `ConfigError`.
 
-`load_sweep("full")` reads `configs/sweeps/full.yaml`; `load_sweep("my/night.yaml")` reads your own file, and
-`my/models/`, `my/suites/` ... are searched before ours.
+Beside a sweep file of the user's own, `models/`, `suites/` ... are searched before ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -15,17 +15,10 @@ from pydantic import BaseModel
 
 from configs.cell import Engine, Gpu, Model, Precision, Technique
 from configs.checkout import ROOT
-from configs.checks.between_files import (
-    AUTO_GPU,
-    engine_faults,
-    model_faults,
-    shape_names,
-    suite_faults,
-    sweep_faults,
-    technique_faults,
-)
+from configs.checks import between_files
+from configs.checks.between_files import AUTO_GPU
 from configs.files import ConfigError, Document, Fault, Folder, Library, parse, read_document, shown_path
-from configs.schema import Suite, Sweep
+from configs.schema import Suite, Sweep, shape_names
 from configs.without_weights import CheckpointShape, PublishedAcceptance
 
 __all__ = ["AUTO_GPU", "ConfigError", "Library"]  # beside what is defined here
@@ -57,23 +50,20 @@ class Reader(Generic[_M]):
         return found
 
 
-load_model = Reader("models", Model, lambda model, _: model_faults(model))
-load_technique = Reader("techniques", Technique, lambda technique, _: technique_faults(technique))
+load_model = Reader("models", Model, lambda model, _: between_files.model_faults(model))
+load_technique = Reader("techniques", Technique, lambda technique, _: between_files.technique_faults(technique))
 load_shape = Reader("shapes", CheckpointShape, lambda shape, _: shape.faults())
 load_replay = Reader("replays", PublishedAcceptance, lambda replay, _: replay.faults())
 load_precision = Reader("precisions", Precision)
-load_engine = Reader("engines", Engine, lambda engine, _: engine_faults(engine))
+load_engine = Reader("engines", Engine, lambda engine, _: between_files.engine_faults(engine))
 load_gpu = Reader("gpus", Gpu)
-load_suite = Reader("suites", Suite, suite_faults)
+load_suite = Reader("suites", Suite, between_files.suite_faults)
 
 
 def load_gpu_of_card(card: str | None, library: Library = SHIPPED) -> Gpu:
-    """The GPU of `gpu: auto`: the file that has the driver's name of a card in `reported_as`.
+    """The GPU of `gpu: auto`: the file that has the driver's name of the card; raises `ConfigError` where none has.
 
     `card` is None where no card is here. Such a plan can be read, with no figures of a GPU, not run.
-
-    Raises:
-        ConfigError: No file has it, or a file is wrong.
     """
     if card is None:
         return Gpu.model_validate({"name": AUTO_GPU})
@@ -86,12 +76,9 @@ def load_gpu_of_card(card: str | None, library: Library = SHIPPED) -> Gpu:
 
 
 def load_sweep(name_or_path: str, gpu: str | None = None) -> Sweep:
-    """Read a sweep and check everything it refers to.
+    """Read a sweep, by its shipped name or the path of a YAML file, and check everything it refers to.
 
-    `name_or_path` is a shipped name or the path of a YAML file; `gpu` takes the place of the file's own.
-
-    Raises:
-        ConfigError: One line: which file and line, which field, what is wrong and what would be accepted.
+    `gpu` takes the place of the file's own. Raises `ConfigError`.
     """
     path = own_file(name_or_path)
     document = SHIPPED.document("sweeps", name_or_path) if path is None else read_document(path)
@@ -101,7 +88,20 @@ def load_sweep(name_or_path: str, gpu: str | None = None) -> Sweep:
     sweep._own_folder = folder
     if gpu is not None:
         sweep = sweep.model_copy(update={"gpu": gpu})
-    _check_with_its_files(document, sweep, library)
+    document.refuse(between_files.sweep_faults(sweep, document, library, lambda suite: load_suite(suite, library)))
+    load_engine(sweep.engine, library)
+    if sweep.gpu != AUTO_GPU:
+        load_gpu(sweep.gpu, library)
+    shapes = (shape_names(library.load("models", row.model, Model), row.draft) for row in sweep.cells)
+    named: list[tuple[Reader[Any], Iterable[str]]] = [
+        (load_model, (row.model for row in sweep.cells)),
+        (load_technique, (row.technique for row in sweep.cells)),
+        (load_shape, chain.from_iterable(shapes)),
+        (load_replay, (row.acceptance.replay for row in sweep.cells if row.acceptance)),
+    ]
+    for read, names_used in named:
+        for name in dict.fromkeys(names_used):
+            read(name, library)
     return sweep
 
 
@@ -112,23 +112,6 @@ def _with_its_task(sweep: Sweep, folder: Path | None) -> Sweep:
     places = [(place / task).absolute() for place in (folder, ROOT) if place is not None]
     found = next((place for place in places if place.is_file()), places[0])
     return sweep.model_copy(update={"cloud": sweep.cloud.model_copy(update={"task": str(found)})})
-
-
-def _check_with_its_files(document: Document, sweep: Sweep, library: Library) -> None:
-    """Check a sweep, and each file that it names by that file's own rules."""
-    document.refuse(sweep_faults(sweep, document, library, lambda suite: load_suite(suite, library)))
-    load_engine(sweep.engine, library)
-    if sweep.gpu != AUTO_GPU:
-        load_gpu(sweep.gpu, library)
-    named: list[tuple[Reader[Any], Iterable[str]]] = [
-        (load_model, (row.model for row in sweep.cells)),
-        (load_technique, (row.technique for row in sweep.cells)),
-        (load_shape, (name for row in sweep.cells for name in shape_names(row, library))),
-        (load_replay, (row.acceptance.replay for row in sweep.cells if row.acceptance)),
-    ]
-    for read, names_used in named:
-        for name in dict.fromkeys(names_used):
-            read(name, library)
 
 
 def library_of(sweep: Sweep) -> Library:

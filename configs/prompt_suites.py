@@ -1,8 +1,4 @@
-"""Prompt suites for load: prompts of several categories, and what planning must know of each suite.
-
-A draft helps more on code than on roleplay, so a speed is reported per category. Categories and their names are those
-of SPEED-Bench's qualitative split (Abramovich et al., arXiv 2604.09557).
-"""
+"""Prompt suites for load, by category (a draft helps more on code than on roleplay), and what planning must know."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ CATEGORIES: Final = (
     "coding", "humanities", "math", "multilingual", "qa", "rag", "reasoning", "roleplay", "stem", "summarization",
     "writing",
 )  # fmt: skip
-"""Of SPEED-Bench's qualitative split, and of our own suites."""
+"""Of SPEED-Bench's qualitative split (Abramovich et al., arXiv 2604.09557), and of our own suites."""
 
 SPEED_BENCH, OURS, TWIN = "speed-bench", "ours", "twin"
 """Values of `dataset` that name no file."""

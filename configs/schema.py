@@ -1,4 +1,4 @@
-"""The shapes of suites, sweeps and plans: frozen, typed, no unknown keys."""
+"""The shapes of suites, sweeps and plans: frozen, typed, no unknown keys; and how a row becomes its cell."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Gpu, Serving
+from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Engine, Gpu, Model, Precision, Serving, Technique
+from configs.files import Library
 from configs.frozen import Frozen, Grown
 from configs.step import MeasuredStep, StepIncomplete, step_module, step_names
 from configs.visits import Design, Drop, Measurement, Start, starts_of
-from configs.without_weights import Replay
+from configs.without_weights import CheckpointShape, PublishedAcceptance, Replay
 
 
 def _spec(name: str) -> type[MeasuredStep]:
@@ -107,6 +108,39 @@ class Sweep(Frozen):
     """Folder of the user's own file, whose `models/`, `suites/` ... come before ours; set by `load_sweep`."""
 
 
+def assemble_cell(sweep: Sweep, row: CellRow, library: Library) -> Cell:
+    """Turn a row into its cell; raises `ConfigError` of a file, `KTooLong` of a replay not published up to its K."""
+    serving = row.serving or sweep.serving
+    assert serving is not None, "load_sweep refuses a row without"
+    model, replayed = library.load("models", row.model, Model), None
+    if row.acceptance is not None and row.k is not None:
+        replayed = library.load("replays", row.acceptance.replay, PublishedAcceptance).at(row.k)
+    return Cell(
+        model=model,
+        precision=library.load("precisions", row.precision, Precision),
+        technique=library.load("techniques", row.technique, Technique),
+        k=row.k,
+        draft=row.draft,
+        engine=library.load("engines", sweep.engine, Engine),
+        serving=serving,
+        shapes=shapes_of(model, row.draft, library),
+        acceptance=replayed,
+        denoising_steps=row.denoising_steps,
+        canvas_length=row.canvas_length,
+    )
+
+
+def shape_names(model: Model, draft: Draft | None) -> list[str]:
+    """Names of the shapes that a model and its draft are made of, each once."""
+    named = [source.shape for source in (model, draft) if source is not None]
+    return [name for name in dict.fromkeys(named) if name is not None]
+
+
+def shapes_of(model: Model, draft: Draft | None, library: Library) -> tuple[CheckpointShape, ...]:
+    """These shapes; raises `ConfigError` where a name has no file, or its file is wrong."""
+    return tuple(library.load("shapes", name, CheckpointShape) for name in shape_names(model, draft))
+
+
 class PlannedCell(Grown):
     """A cell of a run with the steps that measure it: what `cell.json` holds, and all that a node needs."""
 
@@ -118,7 +152,7 @@ class PlannedCell(Grown):
     control: Cell | None = None
     """Bracketed: the AR twin that the cell brings along."""
     drop: Drop = "never"
-    """Whether it is visited again though its K is out."""
+    """Whether it is started again though its K is out."""
 
     later: ClassVar[frozenset[str]] = frozenset({"drop"})
 
@@ -129,7 +163,7 @@ class PlannedCell(Grown):
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """All that is measured of it, its control's visits included, in order."""
+        """All that is measured of it, its control's starts included, in order."""
         return tuple(each for start in self.starts for each in start.measurements)
 
 
@@ -148,16 +182,15 @@ class Plan(Frozen):
     def config_hash(self) -> str:
         """First 16 hex digits of sha256 over the plan; two runs with the same hash measure the same.
 
-        Left out are what only forecasts, and how a driver or SkyPilot names the card. How clusters are rented is left
-        out, too, so that a raised budget continues the same run.
+        How clusters are rented is left out, so that a raised budget continues the same run.
         """
-        not_measured = {"bf16_tflops", "reported_as", "sky_names"}
+        not_measured = {"bf16_tflops", "reported_as", "sky_names"}  # only forecasts, or names the card
         compared = {"model": {"held_against"}}  # told by the control that follows from it
         of_cell = {"gpu": not_measured, "cell": compared, "control": compared}
         left_out: dict[str, Any] = {"cloud": True, "gpu": not_measured, "cells": {"__all__": of_cell}}
         measured = self.model_dump(mode="json", exclude=left_out)
         for planned, cell in zip(self.cells, measured["cells"], strict=True):
-            if planned.visits == "single":  # as if there were no visits
+            if planned.visits == "single":  # as plans were before there were designs
                 del cell["visits"], cell["control"]
             for step, fields in zip(planned.steps, cell["steps"], strict=True):
                 for path in step.forecast_only:

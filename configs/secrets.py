@@ -1,8 +1,7 @@
 """Secrets of this process: not in its environment, not in a text, and with a child only where it needs one.
 
-A process's arguments and first environment can be read by others, and children, foreign code among them, inherit it. So
-a node runner gets its secrets through a file descriptor and keeps them here. Standard library only: environments are
-made with it.
+Others can read a process's arguments and first environment, and children inherit it. So a node runner gets its secrets
+through a file descriptor and keeps them here. Standard library only: environments are made with it.
 """
 
 from __future__ import annotations
@@ -17,12 +16,8 @@ from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
 STORE_KEYS = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "GS_ACCESS_KEY_ID",
-    "GS_SECRET_ACCESS_KEY",
-)
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY",
+)  # fmt: skip
 """Variables with the keys of a store: only who opens it needs them."""
 
 TOKEN = "HF_TOKEN"
@@ -53,11 +48,9 @@ def in_environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def receive(fd: int | None, env: MutableMapping[str, str] = os.environ) -> None:
-    """Take this process's secrets: out of its environment, and those that a file descriptor brings.
+    """Take this process's secrets: out of its environment, and those that a file descriptor brings, as JSON or nothing.
 
-    Names that are the user's own go into the environment, for the engine; ours leave it.
-
-    `fd` is read to its end and closed: a JSON object of names and values, or nothing.
+    `fd` is closed. Names that are the user's own go into the environment, for the engine; ours leave it.
     """
     brought: dict[str, str] = {}
     if fd is not None:

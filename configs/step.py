@@ -1,7 +1,5 @@
 """Which steps there are, and what planning must know of each.
 
-That is where it fits, what it asks of the engine, and which settings it refuses.
-
 A step has a file of its name in several folders:
 
     configs/steps/            its spec
@@ -10,8 +8,7 @@ A step has a file of its name in several folders:
     warehouse/dataset/steps/  its rows of the dataset
     warehouse/report/steps/   its sections of the page, if it has any
 
-Evaluations by a framework share the file `eval.py`: each is an entry of `configs/evals/suites.py`. CONTRIBUTING.md has
-the recipe. None is registered.
+None is registered. Evaluations by a framework share the file `eval.py`: each is an entry of `configs/evals/suites.py`.
 """
 
 from __future__ import annotations
@@ -35,18 +32,16 @@ PROMPT_KINDS = ("prose", "listing", "lookup")
 
 
 class Work(NamedTuple):
-    """Part of a step's work: this many requests, `concurrency` at a time. Tokens are per request.
-
-    `output_tokens` is the mean where outputs differ; then `longest_output_tokens` is what any of them may take. With
-    `rate_s` no more than that many requests are sent a second, whatever is answered.
-    """
+    """Part of a step's work: this many requests, `concurrency` at a time. Tokens are per request."""
 
     requests: int
     prompt_tokens: int
     output_tokens: int
+    """Their mean where outputs differ; then `longest_output_tokens` is what any of them may take."""
     concurrency: int = 1
     longest_output_tokens: int = 0
     rate_s: float | None = None
+    """Requests sent a second at the most, whatever is answered."""
 
 
 def says_nothing(cell: Cell) -> str | None:
@@ -66,10 +61,7 @@ class MeasuredStep(Frozen):
     """Whether it measures a speed, which other work on the same machine would distort."""
 
     forecast_only: ClassVar[frozenset[str]] = frozenset()
-    """Fields that only the forecast reads: no part of what a run is, so that a better guess continues it.
-
-    `list.name` is that of each of a list.
-    """
+    """Fields (`list.name`: of each of a list) that only the forecast reads: a better guess continues a run."""
 
     def named(self) -> Iterator[tuple[Loc, str]]:
         """Parts whose names must differ: (location inside the step, name)."""
@@ -92,10 +84,7 @@ class MeasuredStep(Frozen):
         """All that it asks of the engine in one pass; the forecast turns it into seconds."""
 
     def is_own_control(self, cell: Cell) -> bool:
-        """Whether a second pass over the cell is the control of the first one.
-
-        A second engine start makes it, where the sweep's design has one; else the same start does.
-        """
+        """Whether a second pass, in a second start where there is one, is the control of the first one."""
         return False
 
     def trial(self, cell: Cell, items: int) -> tuple[Work, ...]:
@@ -140,25 +129,16 @@ def step_names() -> list[str]:
 
 
 def module_of(room: str, spec: MeasuredStep) -> ModuleType:
-    """The module that has the name of the spec's file in another room.
-
-    Raises:
-        StepIncomplete: there is none.
-    """
+    """The module that has the name of the spec's file in another room; raises `StepIncomplete`."""
     return step_module(room, type(spec).__module__.rpartition(".")[2])
 
 
 def step_module(room: str, name: str) -> ModuleType:
-    """The module `<room>/steps/<name>.py`; a room's name is dotted, as `warehouse.dataset`.
-
-    Raises:
-        StepIncomplete: there is none.
-    """
+    """The module `<room>/steps/<name>.py`, of a dotted room as `warehouse.dataset`; raises `StepIncomplete`."""
     try:
         return import_module(f"{room}.steps.{name}")
     except ModuleNotFoundError as error:
         if error.name != f"{room}.steps.{name}":
             raise
-        raise StepIncomplete(
-            f"step {name!r} has no {room.replace('.', '/')}/steps/{name}.py; CONTRIBUTING.md says what a step needs"
-        ) from None
+        file = f"{room.replace('.', '/')}/steps/{name}.py"
+        raise StepIncomplete(f"step {name!r} has no {file}; CONTRIBUTING.md says what a step needs") from None

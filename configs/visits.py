@@ -1,4 +1,4 @@
-"""In which engine starts a cell is measured: the unit of a speed is a start of an engine on a machine, a *visit*.
+"""In which engine starts a cell is measured: the unit of a speed is an engine start on a machine (columns: visit).
 
 Starts differ by more than repeats within one do, and machines by more than starts. So a speedup rests on starts of both
 arms on one machine, in an order in which a slow drift of that machine cancels:
@@ -31,7 +31,7 @@ Drop = Literal["never", "after_first_visit"]
 Role = Literal["cell", "control"]
 
 SEPARATOR = "@"
-"""Between a step's name and its visit, in names of the ledger; no step's name has it."""
+"""Between a step's name and its start, in names of the ledger; no step's name has it."""
 
 
 class Visit(NamedTuple):
@@ -42,7 +42,7 @@ class Visit(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """What follows a step's name in the ledger: nothing for the cell's first visit, else `@2`, `@control-1`."""
+        """What follows a step's name in the ledger: nothing for the cell's first start, else `@2`, `@control-1`."""
         if self.role == "control":
             return f"{SEPARATOR}control-{self.number}"
         return "" if self.number == 1 else f"{SEPARATOR}{self.number}"
@@ -52,10 +52,7 @@ FIRST = Visit()
 
 
 class Measurement(NamedTuple):
-    """A step in one visit: what the ledger commits once.
-
-    `passes` is 2 where one start has to stand for two: the control of such a pass shares its engine.
-    """
+    """A step in one start, what the ledger commits once; `passes` is 2 where a step and its control share the start."""
 
     spec: MeasuredStep
     visit: Visit = FIRST
@@ -73,14 +70,12 @@ class Measurement(NamedTuple):
 
 
 class Start(NamedTuple):
-    """One start of an engine: what it serves, and what is measured before it is stopped.
-
-    `leg` says when: a flow runs all cells of one leg before it begins the next one. Other designs have one leg.
-    """
+    """One start of an engine: what it serves, and what is measured before it is stopped."""
 
     served: Cell
     measurements: tuple[Measurement, ...]
     leg: int = FORWARDS
+    """A flow runs all cells of one leg before it begins the next one; unless mirrored, there is one leg."""
 
 
 def without(starts: Sequence[Start], done: Collection[str]) -> list[Start]:
@@ -93,22 +88,14 @@ def without(starts: Sequence[Start], done: Collection[str]) -> list[Start]:
 
 
 def unmeasured(measurements: Sequence[Measurement], usable: Mapping[str, bool]) -> list[Measurement]:
-    """What is left of a cell. One of which no speed can be used needs no control any more.
-
-    `usable`: names of those that are committed, each with whether any of its figures can be used.
-    """
+    """What is left of a cell; `usable`: names of what is committed, with whether any of its figures can be used."""
     useless = {each.spec.step for each in measurements if each.visit == FIRST and usable.get(each.name) is False}
-    return [
-        each for each in measurements if each.name not in usable and not (each.is_control and each.spec.step in useless)
-    ]
+    left = [each for each in measurements if each.name not in usable]
+    return [each for each in left if not (each.is_control and each.spec.step in useless)]  # needs no control any more
 
 
 def split_name(name: str) -> tuple[str, Visit]:
-    """A step's name and its visit, from a name of the ledger.
-
-    Raises:
-        ValueError: what follows the separator is no visit.
-    """
+    """A step's name and its start, from a name of the ledger; raises `ValueError` where that names no start."""
     step, _, said = name.partition(SEPARATOR)
     if not said:
         return step, FIRST
@@ -119,16 +106,21 @@ def split_name(name: str) -> tuple[str, Visit]:
 
 
 def starts_of(cell: Cell, control: Cell | None, steps: Sequence[MeasuredStep], design: Design) -> tuple[Start, ...]:
-    """The engine starts that measure a cell, in order.
+    """The engine starts that measure a cell, in order; an AR cell is its own control.
 
     Bracketed, the speeds are done in three starts that follow one another closely, and what takes hours comes after
-    them: a machine that is lost in those hours leaves a whole bracket behind. An AR cell is its own control.
+    them: a machine that is lost in those hours leaves a whole bracket behind.
     """
     twice = [step for step in steps if step.is_timed or step.is_own_control(cell)]
     if design == "single" or not twice:
         return (Start(cell, tuple(Measurement(step, passes=1 + step.is_own_control(cell)) for step in steps)),)
     if design in MIRRORED:
-        return _there_and_back(cell, steps, twice, has_middle=design == "balanced" and cell.technique.is_baseline)
+        has_middle = design == "balanced" and cell.technique.is_baseline
+        middle = tuple(Measurement(step, Visit(number=2)) for step in twice if step.is_timed and has_middle)
+        last = 3 if middle else 2
+        back = tuple(Measurement(step, Visit(number=last if step.is_timed else 2)) for step in twice)
+        starts = (Start(cell, tuple(map(Measurement, steps))), Start(cell, middle, MIDDLE), Start(cell, back, BACK))
+        return tuple(start for start in starts if start.measurements)
     again = tuple(Measurement(step, Visit(number=2)) for step in twice)
     first = tuple(Measurement(step) for step in steps if step.is_gate or step in twice)
     rest = tuple(Measurement(step) for step in steps if not (step.is_gate or step in twice))
@@ -139,14 +131,3 @@ def starts_of(cell: Cell, control: Cell | None, steps: Sequence[MeasuredStep], d
     )
     bracket = (Start(control, before), Start(cell, first), Start(control, after))
     return (*bracket, Start(cell, rest)) if rest else bracket
-
-
-def _there_and_back(
-    cell: Cell, steps: Sequence[MeasuredStep], twice: Sequence[MeasuredStep], *, has_middle: bool
-) -> tuple[Start, ...]:
-    """Everything on the way forwards, on the way back `twice`; what `has_middle` is timed a third time between them."""
-    middle = tuple(Measurement(step, Visit(number=2)) for step in twice if step.is_timed and has_middle)
-    last = 3 if middle else 2
-    back = tuple(Measurement(step, Visit(number=last if step.is_timed else 2)) for step in twice)
-    starts = (Start(cell, tuple(map(Measurement, steps))), Start(cell, middle, MIDDLE), Start(cell, back, BACK))
-    return tuple(start for start in starts if start.measurements)

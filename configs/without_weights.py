@@ -13,10 +13,9 @@ from configs.frozen import Frozen
 
 
 class CheckpointShape(Frozen):
-    """A checkpoint without weights. Speed depends on it, on precision and on kernels, not on what the weights say.
+    """A checkpoint without weights: its `config.json` and `generation_config.json`; the tokenizer is our own.
 
-    `config` is the checkpoint's `config.json`, `generation` its `generation_config.json`. The tokenizer is our own, of
-    the config's vocabulary size: prompts are cut to their length by whatever tokenizer the engine has.
+    Speed depends on them, on precision and on kernels, not on what the weights say.
     """
 
     name: str
@@ -36,11 +35,7 @@ class CheckpointShape(Frozen):
 
     @property
     def vocab_size(self) -> int:
-        """Entries of the vocabulary.
-
-        Raises:
-            KeyError: the config doesn't say; `faults` tells the user.
-        """
+        """Entries of the vocabulary; raises `KeyError` where the config doesn't say, which `faults` tells the user."""
         return int(self.text_config["vocab_size"])
 
     @property
@@ -85,11 +80,7 @@ class PublishedAcceptance(Frozen):
     tables: tuple[MeasuredRates, ...] = Field(min_length=1)
 
     def at(self, k: int) -> ReplayedAcceptance:
-        """The rates for a K: those measured at that K, else the first of the shortest longer table.
-
-        Raises:
-            KTooLong: no table is that long; what wasn't published isn't guessed.
-        """
+        """The rates for a K: those measured at that K, else the first of the shortest longer table, else `KTooLong`."""
         long_enough = [table for table in self.tables if table.k >= k]
         if not long_enough:
             longest = max(table.k for table in self.tables)

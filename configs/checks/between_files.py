@@ -1,29 +1,17 @@
 """What must hold within a file and between the files of a sweep, checked before anything is paid for.
 
-Each check yields what is wrong: where it stands in the file, and the problem with what would be accepted. The first one
-is the user's error (`configs.load`), so a check may rely on the checks before it.
+Each check yields where something is wrong, and the problem with what would be accepted. The first one is the user's
+error (`configs.load`), so a check may rely on the checks before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from configs.assemble import assemble_cell
-from configs.cell import (
-    DATA_PARALLEL,
-    PIPELINE_PARALLEL,
-    TENSOR_PARALLEL,
-    Cell,
-    Draft,
-    Engine,
-    Gpu,
-    Model,
-    Technique,
-    argument,
-)
+from configs.cell import PARALLEL, Cell, Draft, Engine, Gpu, Model, Technique, argument
 from configs.checks.engine import too_heavy, unmeasured, unserved
 from configs.files import Document, Fault, Folder, Library, Loc, accepted
-from configs.schema import CellRow, Suite, Sweep
+from configs.schema import CellRow, Suite, Sweep, assemble_cell, shape_names
 from configs.visits import MIRRORED
 from configs.without_weights import KTooLong
 
@@ -58,10 +46,7 @@ The commands are made in `tasks/engine/command.py`."""
 
 
 def engine_faults(engine: Engine) -> Iterator[Fault]:
-    """An engine that can't be started, or whose arguments say what its cells' commands say.
-
-    A path must be the same wherever one stands.
-    """
+    """An engine that can't be started from wherever one stands, or whose arguments say what its cells' commands say."""
     if engine.command is not None and not "".join(engine.command[:1]).strip():
         yield ("command",), f"{list(engine.command)} names no program; accepted: e.g. [vllm], or no command"
     if engine.environment is None and engine.command is None and engine.image is None:
@@ -117,10 +102,9 @@ def suite_faults(suite: Suite, document: Document) -> Iterator[Fault]:
 def sweep_faults(
     sweep: Sweep, document: Document, library: Library, load_suite: Callable[[str], Suite]
 ) -> Iterator[Fault]:
-    """Names that don't exist, rows that make no cell that can be served, and cells that are there twice.
+    """Names that don't exist, rows that make no cell that can be served, cells that are there twice.
 
-    Raises:
-        ConfigError: A file that is named is wrong.
+    Raises `ConfigError` where a file that is named is wrong.
     """
     yield from _unknown("engine", "engines", sweep.engine, library)
     yield from _unknown("suite", "suites", sweep.suite, library)
@@ -142,10 +126,9 @@ def sweep_faults(
         yield from _under(room, _room_faults(cell, suite))
         if gpu is not None and (problem := too_heavy(cell, gpu)) is not None:
             yield (*here, "model"), problem
-        line = document.line(here)
         if cell.cell_key in first_line:
             yield here, f"{cell.label} is already on line {first_line[cell.cell_key]}; accepted: one of them"
-        first_line[cell.cell_key] = line
+        first_line[cell.cell_key] = document.line(here)
 
 
 def _gpu_faults(sweep: Sweep, library: Library) -> Iterator[Fault]:
@@ -193,7 +176,7 @@ def _row_faults(row: CellRow, sweep: Sweep, library: Library) -> Iterator[Fault]
         if library.load("models", model.held_against, Model).weights != model.weights:
             problem = f"{model.name!r} has {model.weights} weights, and its AR {model.held_against!r} has others"
             yield ("model",), f"{problem}; accepted: the same kind of both"
-    for name in shape_names(row, library):
+    for name in shape_names(model, row.draft):
         yield from _unknown(None, "shapes", name, library)
 
 
@@ -209,7 +192,7 @@ def _of_technique(row: CellRow, technique: Technique) -> Iterator[Fault]:
         yield ("draft",), f"given, but {technique.name!r} has no second checkpoint; accepted: no draft"
     if row.draft is not None:
         yield from _under(("draft",), _source_faults(row.draft))
-    for names in (TENSOR_PARALLEL, PIPELINE_PARALLEL, DATA_PARALLEL):
+    for names in PARALLEL:
         if argument(technique.engine_args, *names) is not None:
             problem = f"{technique.name!r} has {names[0]} in its engine_args, and its AR control would have other cards"
             yield ("technique",), f"{problem}; accepted: in `args` of the sweep's engine"
@@ -229,9 +212,8 @@ def _cell_faults(cell: Cell, suite: Suite) -> Iterator[Fault]:
     """What its engine can't load, serve or time. Steps and canvas are asked of what has one, and together: as vLLM."""
     model, technique, engine = cell.model, cell.technique, cell.engine
     if model.weights == "dummy" and argument(cell.engine_words, "--load-format") is not None:
-        problem = (
-            f"{model.name!r} has dummy weights, and {engine.name!r} or {technique.name!r} loads with --load-format"
-        )
+        loads = f"{engine.name!r} or {technique.name!r} loads with --load-format"
+        problem = f"{model.name!r} has dummy weights, and {loads}"
         yield ("model",), f"{problem}; accepted: an engine and a technique without it"
     lacks = None if technique.denoises else technique.name
     if technique.denoises and model.shape and cell.shape_named(model.shape).canvas_length is None:
@@ -255,12 +237,6 @@ def _room_faults(cell: Cell, suite: Suite) -> Iterator[Fault]:
             if tokens > cell.serving.max_model_len:
                 problem = f"{cell.serving.max_model_len} is too short for {what} of suite {suite.name!r}"
                 yield (), f"{problem}; accepted: {tokens} or more"
-
-
-def shape_names(row: CellRow, library: Library) -> Iterator[str]:
-    """The shapes that a row's model and its draft name."""
-    model = library.load("models", row.model, Model)
-    yield from (source.shape for source in (model, row.draft) if source is not None and source.shape is not None)
 
 
 def _source_faults(what: Model | Draft) -> Iterator[Fault]:

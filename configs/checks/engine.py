@@ -1,9 +1,8 @@
 """What a cell's engine can hold and serve: weights in the memory of its cards, and what only vLLM does.
 
-Memory is a lower bound: cache, graphs, activations and a draft take more. So nothing is refused that could be served.
+Memory is a lower bound: cache, graphs and a draft take more. So nothing is refused that could be served.
 The transformers engine (tasks/transformers_engine/) answers one request at a time, with real weights in the
-checkpoint's precision or another dtype. Drafts come from a second checkpoint (`assistant_model=`) or from the text so
-far (`prompt_lookup_num_tokens=`).
+checkpoint's precision or another dtype; drafts come from a second checkpoint or from the text so far.
 """
 
 from __future__ import annotations
@@ -17,14 +16,6 @@ from configs.step import MeasuredStep
 MEMORY_SHARE = 0.92
 """vLLM's gpu_memory_utilization where a cell names none: 0.32.0's; 0.9 in older ones."""
 
-GB_PER_GIB = 2**30 / 1e9
-
-EXPERT_PARALLEL = ("--enable-expert-parallel", "-ep")
-"""vLLM's flags that spread experts over data parallel cards, too."""
-
-OVERRIDES = "--hf-overrides"
-"""vLLM's flag with which a model has fewer layers than its file says. Other widths and shares are not an engine's."""
-
 
 def weights_gb(cell: Cell) -> float:
     """Gigabytes of one copy of the weights, as they are served."""
@@ -36,20 +27,17 @@ def memory_gb(cell: Cell, gpu: Gpu) -> float | None:
     if gpu.memory_gib is None:
         return None
     share = 1.0 if cell.engine.kind == "transformers" else cell.serving.gpu_memory_utilization or MEMORY_SHARE
-    return gpu.memory_gib * GB_PER_GIB * share
+    return gpu.memory_gib * 2**30 / 1e9 * share
 
 
 def too_heavy(cell: Cell, gpu: Gpu) -> str | None:
-    """Why the weights don't fit, and what would be accepted; None: they may.
-
-    Dummy ones lie there like any others.
-    """
+    """Why the weights, dummy ones too, don't fit, and what would be accepted; None: they may."""
     has_gb, words = memory_gb(cell, gpu), cell.engine_words
-    is_open = any("offload" in word for word in words) or argument(words, OVERRIDES) is not None
-    if has_gb is None or is_open:
+    has_fewer_layers = argument(words, "--hf-overrides") is not None
+    if has_gb is None or has_fewer_layers or any("offload" in word for word in words):
         return None
-    cards = cell.cards_a_copy if argument(words, *EXPERT_PARALLEL) is None else cell.cards
-    need_gb = weights_gb(cell) / cards
+    spreads_experts = argument(words, "--enable-expert-parallel", "-ep") is not None  # over data parallel cards, too
+    need_gb = weights_gb(cell) / (cell.cards if spreads_experts else cell.cards_a_copy)
     if need_gb <= has_gb:
         return None
     return (
@@ -72,11 +60,8 @@ SHORTEST_LOOKUP = "prompt_lookup_min"
 
 
 def unmeasured(cell: Cell, step: MeasuredStep) -> str | None:
-    """Why a step's figures would be none on an engine that answers one request at a time; None: they are.
-
-    Only of what is timed: elsewhere requests may wait for each other.
-    """
-    if cell.engine.kind != "transformers" or not step.is_timed:
+    """Why a timed step's figures would be none on an engine that answers one request at a time; None: they are."""
+    if cell.engine.kind != "transformers" or not step.is_timed:  # what isn't timed may wait
         return None
     most = max((load.concurrency for load in step.workload(cell)), default=1)
     if most == 1:

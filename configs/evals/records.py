@@ -15,9 +15,6 @@ from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from configs.files import Loc, accepted
 
-DIGEST_DIGITS = 16
-"""Hex digits of a file's digest that rows keep."""
-
 
 class DatasetUnavailable(SpecsweepError):
     """Items or prompts can't be had: the line says which part is missing and what would do instead."""
@@ -31,11 +28,7 @@ class FromFile(NamedTuple):
 
 
 def from_file(named: str) -> FromFile:
-    """Records of a .jsonl, .json, .csv or .parquet file; a relative path is relative to the checkout.
-
-    Raises:
-        DatasetUnavailable: there is no such file, or it can't be read as what its name says.
-    """
+    """Records of a .jsonl, .json, .csv or .parquet file, relative to the checkout; raises `DatasetUnavailable`."""
     path = ROOT / Path(named).expanduser()
     read = _READERS.get(path.suffix)
     if read is None:
@@ -50,15 +43,11 @@ def from_file(named: str) -> FromFile:
         raise DatasetUnavailable(f"dataset {named!r} is no {path.suffix[1:]} file: {reason}") from None
     if not records or not all(isinstance(record, dict) for record in records):
         raise DatasetUnavailable(f"dataset {named!r} has no records, or some without named fields")
-    return FromFile(records, f"sha256:{hashlib.sha256(data).hexdigest()[:DIGEST_DIGITS]}")
+    return FromFile(records, f"sha256:{hashlib.sha256(data).hexdigest()[:16]}")
 
 
 def records_in(file: Path) -> int:
-    """Number of records; a file is read once for each state that it is in.
-
-    Raises:
-        DatasetUnavailable: it is gone, or is not what its name says.
-    """
+    """Number of records; a file is read once for each state that it is in. Raises `DatasetUnavailable`."""
     try:
         about = file.stat()
     except OSError as error:
@@ -73,13 +62,7 @@ def _counted(file: Path, mtime_ns: int, size: int) -> int:
 
 
 def file_problems(said: str, file: Path, others: Sequence[str]) -> Iterator[tuple[Loc, str]]:
-    """Why the value of a step's `dataset` names no file of records; nothing where it does.
-
-    Args:
-        said: the value.
-        file: what it names.
-        others: values that name no file.
-    """
+    """Why `said`, the value of a step's `dataset`, names no file of records; `others` are values that name no file."""
     if file.suffix not in _READERS:
         problem = f"{said!r} is no dataset; {accepted(said, list(others))}"
         yield ("dataset",), f"{problem}, or a file that ends in {', '.join(_READERS)}"
@@ -110,10 +93,6 @@ def _json(data: bytes) -> list[Any]:
     return said
 
 
-def _csv(data: bytes) -> list[Any]:
-    return list(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True))
-
-
 def _parquet(data: bytes) -> list[Any]:
     """Read by this thread alone: see `warehouse/ledger/tables.py`."""
     import pyarrow as pa  # takes a third of a second, and few datasets are Parquet
@@ -129,6 +108,6 @@ def _parquet(data: bytes) -> list[Any]:
 _READERS: Final[dict[str, Callable[[bytes], list[Any]]]] = {
     ".jsonl": _jsonl,
     ".json": _json,
-    ".csv": _csv,
+    ".csv": lambda data: [*csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)],
     ".parquet": _parquet,
 }

@@ -1,9 +1,7 @@
 """The table of evaluations: whose items, through which framework, as which of its tasks, and how they are read.
 
-A further suite of a framework that is known is one entry here, and its records in `odd_records` of the tests.
-
 Items are never part of this repository: GPQA's authors ask not to reveal them in plain text, HAE-RAE and KMMLU may not
-be changed. A node fetches them by the pinned revision, or takes a file of the user's.
+be changed. A further suite of a known framework is one entry here, and its records in `odd_records` of the tests.
 """
 
 from __future__ import annotations
@@ -38,28 +36,26 @@ class Columns(NamedTuple):
 
 
 class SuiteFacts(NamedTuple):
-    """One dataset. Token figures are for planning only; what was really used is measured."""
+    """One dataset. Usual lengths are for planning only; what was really used is measured."""
 
     name: str
     title: str
     hub_id: str
-    subsets: tuple[str, ...]
-    """Configurations of the dataset that are read; ("default",) if it has one only."""
     split: str
-    revision: str | None
-    """Commit of the dataset's repository; None: nobody could tell us one, so a node takes the newest and records it."""
-    gated: bool
-    """Whether the hub wants a token whose owner has accepted the terms."""
     items: int
     """How many the split has, all subsets together."""
     letters: str
     """Answer letters, in order; "" where an answer is no letter, and a program checks it."""
     prompt_tokens: int
-    """Usual length of a prompt."""
     longest_prompt_tokens: int
     """What no prompt is taken to exceed: must fit into a cell together with the longest answer."""
     answer_tokens: int
-    """Usual length of an answer with thinking on."""
+    subsets: tuple[str, ...] = ("default",)
+    """Configurations of the dataset that are read."""
+    revision: str | None = None
+    """Commit of the dataset's repository; None: nobody could tell us one, so a node takes the newest and records it."""
+    gated: bool = False
+    """Whether the hub wants a token whose owner has accepted the terms."""
     columns: Columns | None = None
     """None: no multiple choice; `tasks/evals/shapes.py` has a function for its records."""
     checked: str = ""
@@ -74,8 +70,7 @@ class SuiteFacts(NamedTuple):
     def counting(self) -> tuple[str, str]:
         """Metric and extractor of the score that counts: the last answer of the body, or a program's word.
 
-        The metric is never guessed from what a framework printed: IFEval has four accuracies and frameworks that
-        average them; only the strict one, by prompts, is comparable between them.
+        It is never guessed: of IFEval's four accuracies only the strict one, by prompts, is comparable.
         """
         return ("accuracy", "last-in-body") if self.letters else (f"{self.checked}_acc", "checker")
 
@@ -84,89 +79,46 @@ ANSWER_HEADING: Final = "### 정답"
 """What HRET takes out of a question; a colon behind it stays."""
 
 GPQA: Final = SuiteFacts(
-    name="gpqa",
-    title="GPQA-Diamond",
-    hub_id="Idavidrein/gpqa",
-    subsets=("gpqa_diamond",),
-    split="train",
-    revision=None,
-    gated=True,
-    items=198,
-    letters="ABCD",
-    prompt_tokens=300,
-    longest_prompt_tokens=1500,
-    answer_tokens=8000,
+    name="gpqa", title="GPQA-Diamond", hub_id="Idavidrein/gpqa", subsets=("gpqa_diamond",), split="train", gated=True,
+    items=198, letters="ABCD",
+    prompt_tokens=300, longest_prompt_tokens=1500, answer_tokens=8000,
     columns=Columns(
-        "Question",
-        ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"),
+        "Question", ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"),
         category="High-level domain",
         replaced=(" [title]", ". "),  # lm-eval takes it for a mark of WikiHow's; inspect gets the same
     ),
-)
+)  # fmt: skip
 """Rein et al., arXiv 2311.12022."""
 
 MMLU_PRO: Final = SuiteFacts(
-    name="mmlu-pro",
-    title="MMLU-Pro",
-    hub_id="TIGER-Lab/MMLU-Pro",
-    subsets=("default",),
-    split="test",
+    name="mmlu-pro", title="MMLU-Pro", hub_id="TIGER-Lab/MMLU-Pro", split="test",
     revision="527feea0afed1de15a8c115abf7be4c912123315",
-    gated=False,
-    items=12032,
-    letters="ABCDEFGHIJ",
-    prompt_tokens=350,
-    longest_prompt_tokens=2000,
-    answer_tokens=3000,
-    columns=Columns("question", "options", "answer"),
-)
+    items=12032, letters="ABCDEFGHIJ", columns=Columns("question", "options", "answer"),
+    prompt_tokens=350, longest_prompt_tokens=2000, answer_tokens=3000,
+)  # fmt: skip
 """Wang et al., arXiv 2406.01574; the revision is the one that inspect_evals 0.26.0 pins."""
 
 IFEVAL: Final = SuiteFacts(
-    name="ifeval",
-    title="IFEval",
-    hub_id="google/IFEval",
-    subsets=("default",),
-    split="train",
+    name="ifeval", title="IFEval", hub_id="google/IFEval", split="train",
     revision="966cd89545d6b6acfd7638bc708b98261ca58e84",
-    gated=False,
-    items=541,
-    letters="",
-    prompt_tokens=80,
-    longest_prompt_tokens=1200,
-    answer_tokens=2000,
-    checked="prompt_level_strict",
-)
+    items=541, letters="", checked="prompt_level_strict",
+    prompt_tokens=80, longest_prompt_tokens=1200, answer_tokens=2000,
+)  # fmt: skip
 """Zhou et al., arXiv 2311.07911; the revision is the one that inspect_evals 0.26.0 pins."""
 
 HAE_RAE: Final = SuiteFacts(
-    name="hae-rae",
-    title="HAE-RAE Bench",
-    hub_id="HAERAE-HUB/HAE_RAE_BENCH_1.1",
+    name="hae-rae", title="HAE-RAE Bench", hub_id="HAERAE-HUB/HAE_RAE_BENCH_1.1", split="test",
     subsets=(
-        "general_knowledge",
-        "history",
-        "loan_words",
-        "rare_words",
-        "standard_nomenclature",
-        "reading_comprehension",
+        "general_knowledge", "history", "loan_words", "rare_words", "standard_nomenclature", "reading_comprehension",
     ),
-    split="test",
-    revision=None,
-    gated=False,
-    items=1538,
-    letters="ABCDE",
-    prompt_tokens=300,
-    longest_prompt_tokens=1500,
-    answer_tokens=1500,
-    columns=Columns("query", answer="answer", cut=ANSWER_HEADING),
-)
+    items=1538, letters="ABCDE", columns=Columns("query", answer="answer", cut=ANSWER_HEADING),
+    prompt_tokens=300, longest_prompt_tokens=1500, answer_tokens=1500,
+)  # fmt: skip
 """Son et al., arXiv 2309.02706: the six tasks of its first version."""
 
 KMMLU: Final = SuiteFacts(
-    name="kmmlu",
-    title="KMMLU",
-    hub_id="HAERAE-HUB/KMMLU",
+    name="kmmlu", title="KMMLU", hub_id="HAERAE-HUB/KMMLU", split="test",
+    revision="d61b3f19e552c576bf5960dd24289763edc36a88",
     subsets=(
         "Accounting", "Agricultural-Sciences", "Aviation-Engineering-and-Maintenance", "Biology",
         "Chemical-Engineering", "Chemistry", "Civil-Engineering", "Computer-Science", "Construction", "Criminal-Law",
@@ -178,15 +130,9 @@ KMMLU: Final = SuiteFacts(
         "Psychology", "Public-Safety", "Railway-and-Automotive-Engineering", "Real-Estate", "Refrigerating-Machinery",
         "Social-Welfare", "Taxation", "Telecommunications-and-Wireless-Technology",
     ),
-    split="test",
-    revision="d61b3f19e552c576bf5960dd24289763edc36a88",
-    gated=False,
-    items=35030,
-    letters="ABCD",
-    prompt_tokens=250,
-    longest_prompt_tokens=800,
-    answer_tokens=2000,
+    items=35030, letters="ABCD",
     columns=Columns("question", ("A", "B", "C", "D"), "answer", first=1, category="Category", cut=ANSWER_HEADING),
+    prompt_tokens=250, longest_prompt_tokens=800, answer_tokens=2000,
 )  # fmt: skip
 """Son et al., arXiv 2402.11548; the revision is the one that lighteval's port of the task pins (main on 2026-10-08)."""
 
@@ -205,39 +151,28 @@ class Evaluation(NamedTuple):
     """System message, rendered for each of lm-eval's documents."""
 
 
-EVALUATIONS: Final = {
-    entry.step: entry
-    for entry in (
-        Evaluation(
-            "eval-gpqa",
-            GPQA,
-            "lm-eval",
-            "exact_match,strict-match",
-            "gpqa/cot_zeroshot/gpqa_diamond_cot_zeroshot.yaml",
-        ),
-        Evaluation("eval-gpqa-inspect", GPQA, "inspect", "accuracy"),
-        Evaluation("eval-haerae", HAE_RAE, "hret", "accuracy", "haerae_bench"),
-        Evaluation("eval-ifeval", IFEVAL, "lm-eval", "prompt_level_strict_acc,none", "ifeval/ifeval.yaml"),
-        Evaluation("eval-kmmlu", KMMLU, "hret", "accuracy", "kmmlu"),
-        Evaluation(
-            "eval-mmlu-pro",
-            MMLU_PRO,
-            "lm-eval",
-            "exact_match,custom-extract",
-            "mmlu_pro/_default_template_yaml",
-            "The following are multiple choice questions (with answers) about {{category}}. Think step by step and "
-            'then finish your answer with "the answer is (X)" where X is the correct letter choice.\n',
-        ),
-    )
-}
-"""All evaluations by step. Metrics are as the sources of lm-eval 0.4.13, inspect-ai 0.3.285 and HRET 0.1.0 have them.
-MMLU-Pro's system message is that of its fourteen subject tasks, with the subject filled in per document. It is asked
-zero-shot: its stock five examples need another split, and show a model that thinks how to think otherwise."""
+_GPQA_TASK = "gpqa/cot_zeroshot/gpqa_diamond_cot_zeroshot.yaml"
+_MMLU_PRO_TASK = "mmlu_pro/_default_template_yaml"
+_MMLU_PRO_SYSTEM = (
+    "The following are multiple choice questions (with answers) about {{category}}. Think step by step and "
+    'then finish your answer with "the answer is (X)" where X is the correct letter choice.\n'
+)
+_ALL = (
+    Evaluation("eval-gpqa", GPQA, "lm-eval", "exact_match,strict-match", _GPQA_TASK),
+    Evaluation("eval-gpqa-inspect", GPQA, "inspect", "accuracy"),
+    Evaluation("eval-haerae", HAE_RAE, "hret", "accuracy", "haerae_bench"),
+    Evaluation("eval-ifeval", IFEVAL, "lm-eval", "prompt_level_strict_acc,none", "ifeval/ifeval.yaml"),
+    Evaluation("eval-kmmlu", KMMLU, "hret", "accuracy", "kmmlu"),
+    Evaluation("eval-mmlu-pro", MMLU_PRO, "lm-eval", "exact_match,custom-extract", _MMLU_PRO_TASK, _MMLU_PRO_SYSTEM),
+)
+EVALUATIONS: Final = {entry.step: entry for entry in _ALL}
+"""By step. Metrics are as the sources of lm-eval 0.4.13, inspect-ai 0.3.285 and HRET 0.1.0 have them. MMLU-Pro's system
+message is that of its fourteen subject tasks, with the subject filled in per document. It is asked zero-shot: its stock
+five examples need another split, and show a model that thinks how to think otherwise."""
 
 SUITES: Final = {entry.suite.name: entry.suite for entry in EVALUATIONS.values()}
-"""All suites by name. Lengths are our assumptions, until a run has measured them: the usual ones for the forecast, the
-longest prompts for the room that a cell must have. KMMLU's questions are short, MMLU-Pro's have up to ten options, and
-HAE-RAE's reading comprehension, GPQA and IFEval may bring a page of text."""
+"""By name. Lengths are our assumptions, until a run has measured them. KMMLU's questions are short, MMLU-Pro's have up
+to ten options, and HAE-RAE's reading comprehension, GPQA and IFEval may bring a page of text."""
 
 if TYPE_CHECKING:
     SuiteName = str

@@ -60,7 +60,7 @@ class DepthStep(PromptedStep):
     pp_tokens: int = Field(2048, gt=0, description="of the prompt, behind the depth's")
     tg_tokens: int = Field(128, ge=2, description="generated, exactly")
     concurrencies: tuple[Annotated[int, Field(gt=0)], ...] = Field((1,), min_length=1)
-    repeats: Repeats = Field(Repeats.model_validate(3), description="runs of a depth in a visit; `within` is tg's")
+    repeats: Repeats = Field(Repeats.model_validate(3), description="runs of a depth in a start; `within` is tg's")
     warmup: int = Field(1, ge=0, description="untimed runs of the same shape before the first one")
     peak_window_s: float = Field(1.0, gt=0, description="the peak is the most tokens in any window so long")
 

@@ -62,11 +62,7 @@ class EvalStep(MeasuredStep):
 
     @property
     def items_there(self) -> int:
-        """How many items there are to draw from; the suite's figure for a file that is on another machine.
-
-        Raises:
-            DatasetUnavailable: the user's file is not what its name says.
-        """
+        """How many there are to draw from; the suite's figure for a file elsewhere. Raises `DatasetUnavailable`."""
         if self.dataset == TWIN:
             return TWIN_ITEMS
         file = self.dataset_file
@@ -110,15 +106,8 @@ class EvalStep(MeasuredStep):
 
     def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Every item, as often as it has samples, with answers of the expected length on average."""
-        return (
-            Work(
-                self.n_items * self.samples,
-                self.suite.prompt_tokens,
-                self.expected_tokens,
-                self.concurrency or MOST_AT_ONCE,
-                self.max_tokens,
-            ),
-        )
+        answers, at_once = self.n_items * self.samples, self.concurrency or MOST_AT_ONCE
+        return (Work(answers, self.suite.prompt_tokens, self.expected_tokens, at_once, self.max_tokens),)
 
     def trial(self, cell: Cell, items: int) -> tuple[Work, ...]:
         """The first items, all at a time, each with an answer of the expected length."""

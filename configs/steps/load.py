@@ -19,9 +19,6 @@ from configs.steps.throughput import NATURAL, STEADY_ROUNDS, WARM_UP_LENGTHS
 BETWEEN = ", "
 """Between load and category in a condition's name; no category has it."""
 
-USUAL = (1, 2, 4, 8, 16)
-"""Concurrencies of a step that names no load."""
-
 OPEN = "open"
 """Mode of rows of an open loop: their answers end by themselves, too, and their requests are sent at scheduled moments.
 So their tokens per second are those of the schedule, and no speed."""
@@ -64,20 +61,13 @@ class Limits(Grown):
 
     later: ClassVar[frozenset[str]] = frozenset({"e2e_s"})
 
-    @property
-    def limit_nothing(self) -> bool:
-        """Whether none is stated."""
-        return self.ttft_ms is None and self.tpot_ms is None and self.e2e_s is None
-
 
 class LoadStep(MeasuredStep, Grown):
-    """Every prompt of a suite under each load.
+    """Every prompt of a suite, its first turn, under each load: streamed, natural EOS, greedy where the technique is.
 
     At each concurrency in a closed loop: an answer is followed by the next request at once. At each rate in an open
-    one: requests are sent at moments that no answer changes, made before the clock from a seed.
-
-    Natural EOS, streamed, greedy where the technique is. The first turn of a prompt is asked. One request at a time, a
-    category is counted by itself, else the whole suite. A load that a lost machine had begun is measured again, whole.
+    one: requests are sent at moments that no answer changes, made before the clock from a seed. One request at a time,
+    a category is counted by itself, else the whole suite. A load that a lost machine had begun is measured again.
     """
 
     step: Literal["load"]
@@ -86,7 +76,7 @@ class LoadStep(MeasuredStep, Grown):
     requests_per_category: int | None = Field(None, gt=0, description="the first so many; none: all")
     rates: tuple[Annotated[float, Field(gt=0)], ...] = Field((), description="requests per second")
     concurrencies: tuple[Annotated[int, Field(gt=0)], ...] = Field(
-        default_factory=lambda named: () if named.get("rates") else USUAL,
+        default_factory=lambda named: () if named.get("rates") else (1, 2, 4, 8, 16),
         description="requests in flight; beside `rates` none, unless named",
     )
     arrival: Arrival = Field("poisson", description="of `rates`: exponential gaps, or even ones")
@@ -118,7 +108,7 @@ class LoadStep(MeasuredStep, Grown):
         yield from wrong
         if not self.loads:
             yield ("concurrencies",), "no load at all; accepted: a concurrency, a rate (`rates`) or some of both"
-        if self.limits is not None and self.limits.limit_nothing:
+        if self.limits is not None and not any(dict(self.limits).values()):
             yield ("limits",), "limits nothing; accepted: ttft_ms, tpot_ms, e2e_s or several"
         for i, number in enumerate([] if wrong else self.concurrencies):
             if number > 1 and self.requests < STEADY_ROUNDS * number:
@@ -148,16 +138,13 @@ class LoadStep(MeasuredStep, Grown):
         yield f"step {self.step!r}", self.shape.longest_prompt_tokens + self.max_tokens
 
     def workload(self, cell: Cell) -> tuple[Work, ...]:
-        """Per load: every prompt, with an answer of the usual length on average, and the warm-up; other lengths once.
-
-        At a rate as many may be in flight as there are requests, and the schedule's own length is the least it takes.
-        """
+        """Per load: every prompt, with an answer of the usual length on average, and the warm-up."""
         prompt_tokens = self.shape.prompt_tokens
         usual = min(self.answer_tokens or self.shape.answer_tokens, self.max_tokens)
         found = [Work(WARM_UP_LENGTHS, prompt_tokens, 1)] if self.warmup else []
         for load in self.loads:
             requests = self.requests + self.warmup * load.warmed_at_once
-            at_once = load.concurrency or self.requests
+            at_once = load.concurrency or self.requests  # of a schedule all may be in flight
             found.append(Work(requests, prompt_tokens, usual, at_once, self.max_tokens, load.rate_s))
         return tuple(found)
 

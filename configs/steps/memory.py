@@ -19,8 +19,7 @@ LEAST_TOKENS = 64
 class MemoryStep(PromptedStep):
     """What the start said of weights, KV cache and CUDA graphs; then one request that fills the context.
 
-    It takes seconds, and is done in every start in which a speed is measured, the control's too. So the KV tokens that
-    a draft costs are compared with AR's on the same card.
+    It is done in every start of a speed, the control's too: a draft's KV tokens are compared with AR's on that card.
     """
 
     step: Literal["memory"]

@@ -22,10 +22,7 @@ KIBI = 1024
 
 
 class NeedleStep(MeasuredStep):
-    """A sentence with a number, hidden at several depths of texts of several lengths; the question is for the number.
-
-    A length that doesn't fit a cell together with an answer is left out of that cell.
-    """
+    """A sentence with a number, hidden at several depths of texts of several lengths; the question is for it."""
 
     step: Literal["needle"]
     depths_percent: tuple[Annotated[int, Field(ge=0, le=100)], ...] = Field((10, 50, 90), min_length=1)
@@ -47,7 +44,7 @@ class NeedleStep(MeasuredStep):
             yield ("context_tokens", i), length_name(tokens)
 
     def lengths(self, cell: Cell) -> tuple[int, ...]:
-        """The lengths that fit a cell, shortest first."""
+        """The lengths that fit a cell together with an answer, shortest first."""
         room = cell.serving.max_model_len - self.max_tokens
         if self.context_tokens is not None:
             return tuple(sorted(tokens for tokens in self.context_tokens if tokens <= room))
@@ -61,11 +58,8 @@ class NeedleStep(MeasuredStep):
         """A cell that carries none of the lengths has nothing to be asked, dummy weights have nothing to answer."""
         if self.lengths(cell):
             return says_nothing(cell)
-        shortest = min(self.context_tokens or (SHORTEST_TOKENS,))
-        return (
-            f"max_model_len {cell.serving.max_model_len} has no room for a text of {shortest} tokens and an answer of "
-            f"{self.max_tokens}"
-        )
+        asked = f"a text of {min(self.context_tokens or (SHORTEST_TOKENS,))} tokens and an answer of {self.max_tokens}"
+        return f"max_model_len {cell.serving.max_model_len} has no room for {asked}"
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
         """The longest text that fits, and its answer."""

@@ -15,18 +15,12 @@ from configs.files import ConfigError, Loc, accepted, parse, read_document, show
 from configs.frozen import Frozen
 from configs.step import MeasuredStep, Work
 
-BYTES_PER_TOKEN: Final = 4
-"""Of English and of code; for planning only. What was really sent is counted by the engine."""
-
 TEMPLATE_TOKENS: Final = 64
 """Most that a chat template puts around a message."""
 
 
 class Case(Frozen):
-    """One run of a program: what it is given, and what it must print.
-
-    Blanks at the ends of lines, and empty lines at the end, don't count.
-    """
+    """One run of a program: what it is given, and what it must print; blanks and empty lines at ends don't count."""
 
     stdin: str = ""
     arguments: tuple[JsonValue, ...] = Field((), description="of the function that is called")
@@ -36,8 +30,7 @@ class Case(Frozen):
 class Check(Frozen):
     """How the program in an answer is held to what the prompt asked. It is right if every case is.
 
-    Without `function` the program is run as it stands. With it the program is loaded, whatever it prints meanwhile is
-    dropped, and then what the function returns is printed: `print(function(*arguments))`.
+    It is run as it stands; with `function` it is loaded without what it prints, then `print(function(*arguments))`.
     """
 
     function: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z_0-9]*$")
@@ -59,8 +52,8 @@ class Workload(Frozen):
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of the prompt, for planning."""
-        return len(self.prompt.encode()) // BYTES_PER_TOKEN + TEMPLATE_TOKENS
+        """Tokens of the prompt, for planning: four bytes each, as in English and in code."""
+        return len(self.prompt.encode()) // 4 + TEMPLATE_TOKENS
 
     @property
     def longest_tokens(self) -> int:
@@ -78,10 +71,9 @@ class Workload(Frozen):
 
 
 def from_lists(value: Any) -> Any:
-    """Workloads as YAML and stored plans have them, with tuples for the lists that models hold.
+    """Workloads as YAML and stored plans have them, with tuples for lists; a function's arguments stay as they are.
 
-    What a validator has looked at is Python and no JSON any more, and there a strict tuple is no list. What a
-    function is called with stays as it is.
+    What a validator has looked at is Python and no JSON any more, and there a strict tuple is no list.
     """
     if isinstance(value, list):
         return tuple(map(from_lists, value))
@@ -108,20 +100,11 @@ def workload_names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
-def workloads_of(name: str) -> tuple[Workload, ...]:
-    """The workloads of a file, behind those of the files that it includes.
+def workloads_of(name: str, including: tuple[Path, ...] = ()) -> tuple[Workload, ...]:
+    """The workloads of a file that ships, or of a path from the checkout, behind those of the files that it includes.
 
-    A plan keeps all of them, so a node reads no file, and another prompt is another run.
-
-    `name` is of a file that ships, or a path; a relative one is relative to the checkout.
-
-    Raises:
-        ConfigError: there is no such file, it is wrong, or it includes itself.
+    A plan keeps them, so a node reads no file, and another prompt is another run. Raises `ConfigError`.
     """
-    return _read(name, ())
-
-
-def _read(name: str, including: tuple[Path, ...]) -> tuple[Workload, ...]:
     shipped = FOLDER / f"{name}.yaml"
     path = shipped if shipped.is_file() else ROOT / Path(name).expanduser()
     if path.suffix not in (".yaml", ".yml"):
@@ -130,7 +113,7 @@ def _read(name: str, including: tuple[Path, ...]) -> tuple[Workload, ...]:
     if path in including:
         raise ConfigError(shown_path(path), "include", f"{path.stem!r} includes itself")
     found = parse(read_document(path), Workloads, stem=path.stem)
-    theirs = [each for other in found.include for each in _read(other, (*including, path))]
+    theirs = [each for other in found.include for each in workloads_of(other, (*including, path))]
     return (*theirs, *found.workloads)
 
 
@@ -141,9 +124,9 @@ CONCURRENCY = " c="
 class PromptsStep(MeasuredStep):
     """Each workload at each concurrency: so many copies of its prompt, sent together, timed until all are answered.
 
-    Not streamed, greedy where the technique is, natural EOS with a cap. A repeat sends the same prompts again, so that
-    repeats differ by nothing but the machine. Copies write the same tokens: what a mixture of experts does under a load
-    of different prompts is the step `load`'s to say.
+    Not streamed, greedy where the technique is, natural EOS with a cap. Repeats send the same prompts: they differ by
+    nothing but the machine. Copies write the same tokens; what a mixture of experts does under different ones is
+    `load`'s to say.
     """
 
     step: Literal["prompts"]

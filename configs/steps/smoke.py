@@ -21,17 +21,8 @@ SANITY_QUESTIONS = 10
 SANITY_AT_ONCE = 4
 """Sanity questions in flight; nothing is timed."""
 
-SANITY_MOST_TOKENS = 2048
-"""Room for a model that thinks long about 17 plus 25; one that needs more is not sane at any price."""
-
 SANITY_USUAL_TOKENS = 300
 """An answer with its thinking, as the forecast takes it (our assumption); without thinking it is ten."""
-
-SANITY_PROMPT_ROOM = 128
-"""Tokens of the context that a sanity question and the chat template around it may take."""
-
-FAMILY_TOKENS = 64
-"""The longest answer of the demo family, which says at most 20 tokens to a question."""
 
 
 def has_sanity(cell: Cell) -> bool:
@@ -42,8 +33,9 @@ def has_sanity(cell: Cell) -> bool:
 def sanity_tokens(cell: Cell) -> int:
     """The most tokens of one answer to a sanity question, within the cell's context."""
     if cell.model.family_member is not None:
-        return FAMILY_TOKENS
-    return max(OUTPUT_TOKENS, min(SANITY_MOST_TOKENS, cell.serving.max_model_len - SANITY_PROMPT_ROOM))
+        return 64  # the demo family says at most 20 tokens to a question
+    room = cell.serving.max_model_len - 128  # the question and the chat template around it
+    return max(OUTPUT_TOKENS, min(2048, room))  # a model that thinks longer about 17 plus 25 is not sane at any price
 
 
 class SmokeStep(MeasuredStep):

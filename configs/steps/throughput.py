@@ -14,28 +14,24 @@ from configs.frozen import Frozen, Grown
 from configs.step import PromptedStep, Work
 
 STEADY_ROUNDS = 4
-"""Requests per slot that several in flight need. The first and the last of each slot are ramp and tail and not timed
-as steady. Two are left between them, so the timed part is half of the window or more."""
+"""Requests per slot that several in flight need. The first and the last are ramp and tail and not timed as steady, so
+the timed part is half of the window or more."""
 
 
 NATURAL = "natural"
 """Mode of rows whose answers end by themselves; that of rows with answers of exactly the length asked for is fixed."""
 
 PREFILL_TRIES = 3
-"""Probes of the prefill next to a stream. The least of them counts, because the first request of a shape may compile
-for longer than it runs. On an H200 a JIT took 380 ms against a TTFT of 37 ms (2026-11)."""
+"""Probes of the prefill next to a stream. The least of them counts: the first request of a shape may compile (on an
+H200 a JIT took 380 ms against a TTFT of 37 ms, 2026-11)."""
 
 WARM_UP_LENGTHS = 4
-"""Prompts of which a warm-up wants no more than the first token. Prompts of a condition differ by some tokens, and the
-first of a kind of length may wait for a kernel. The first with an odd number of tokens waited 0.9 to 1.3 s of 2.6 s
-(8k on two H200s)."""
+"""Prompts of which a warm-up wants no more than the first token: of a kind of length the first may wait for a kernel.
+The first with an odd number of tokens waited 0.9 to 1.3 s of 2.6 s (8k on two H200s)."""
 
 
 class Repeats(Frozen):
-    """How often a visit repeats a condition: a number, or as often as its rate needs to be known `within` a share.
-
-    A number N is kept, and written, as that number.
-    """
+    """How often a start repeats a condition: a number, kept as one, or until its rate is known `within` a share."""
 
     min: int = Field(gt=0)
     max: int = Field(gt=0)
@@ -90,9 +86,8 @@ def _refused(accepted: str) -> PydanticCustomError:
 class Condition(Grown):
     """One load shape of the throughput step. `output_tokens` are produced exactly (`ignore_eos`).
 
-    With `natural` the same is measured once more, with other prompts. There answers end by themselves, at the latest
-    after `output_tokens`, and have rows of their own, of mode natural. It is another workload, and may be some times as
-    fast.
+    With `natural` it is measured once more, with other prompts whose answers end by themselves: another workload, maybe
+    some times as fast, with rows of its own.
     """
 
     name: str
@@ -150,22 +145,13 @@ class ThroughputStep(PromptedStep):
             yield f"condition {one.name!r}", one.context_tokens + one.output_tokens
 
     def workload(self, cell: Cell) -> tuple[Work, ...]:
-        """Per condition, at its concurrency: timed requests, warm-up, streams, and the probes of one token beside them.
-
-        Of repeats that depend on what they show, the middle of the fewest and the most. A natural answer is taken to be
-        as long as it may be.
-        """
-        return tuple(load for one in self.conditions for load in _loads(one))
-
-
-def _loads(one: Condition) -> Iterator[Work]:
-    at_once = one.concurrency
-    probes = (PREFILL_TRIES * at_once if one.streams else 0) + (WARM_UP_LENGTHS if one.warmup else 0)
-    for requests, output_tokens in (
-        *((max(one.requests, at_once) * one.repeats.expected, one.output_tokens) for _ in one.modes),
-        (one.warmup * at_once, one.output_tokens),
-        (one.streams, one.output_tokens),
-        (probes, 1),
-    ):
-        if requests:
-            yield Work(requests, one.context_tokens, output_tokens, at_once)
+        """Per condition: timed requests (natural answers as long as may be), warm-up, streams, probes of one token."""
+        loads = []
+        for one in self.conditions:
+            at_once = one.concurrency
+            timed = max(one.requests, at_once) * one.repeats.expected
+            probes = (PREFILL_TRIES * at_once if one.streams else 0) + (WARM_UP_LENGTHS if one.warmup else 0)
+            asked = [*(timed for _ in one.modes), one.warmup * at_once, one.streams]
+            loads += [Work(requests, one.context_tokens, one.output_tokens, at_once) for requests in asked if requests]
+            loads += [Work(probes, one.context_tokens, 1, at_once)] if probes else []
+        return tuple(loads)

@@ -1,30 +1,22 @@
-"""The page's section about accuracy: each technique against AR, question by question, whatever framework asked.
-
-Next to it are the scores that other readers of the same answers would have published: the traps that graders fall into.
-"""
+"""The page's section about accuracy: each technique against AR, question by question, whatever framework asked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
+from operator import itemgetter
 
+from warehouse.dataset.tables import DIAGNOSTIC_EXTRACTORS
 from warehouse.ledger.verdicts import Reason
 from warehouse.report.display.claims import cut_off_words, lossless
 from warehouse.report.display.figures import NOTHING, Row, figure, plural, signed, span
 from warehouse.report.display.markup import FEWEST_BARS, Child, Markup, join, part, plot, plots_of, section, tag
 from warehouse.report.display.plots import score_dots
-from warehouse.report.display.tables import (
-    MOST_ROWS,
-    Cell,
-    Heading,
-    naming,
-    on_card,
-    percent,
-    table,
-    verdict_mark,
-)
+from warehouse.report.display.tables import MOST_ROWS, Heading, naming, on_card, percent, table, verdict_mark
 from warehouse.report.display.view import View, bench, favour, grouped
 
 TITLE = "Against AR, question by question"
+
+_step, _evaluation = itemgetter("step"), itemgetter("run_id", "cell_key", "step")
 
 PAIRED_LEAD = (
     "Difference to AR on the same questions. p is that of no difference (exact McNemar test; over questions with "
@@ -96,42 +88,25 @@ READERS = {
 
 def readers_table(view: View) -> Child:
     """One row per cell and evaluation; nothing where only one reader read."""
-    others = grouped(view.diagnostics(), _evaluation)
-    shown = [
-        {**score, "others": others[_evaluation(score)]}
-        for score in sorted(view.scores, key=_step)
-        if _evaluation(score) in others
-    ]
+    others = grouped([row for row in view.rows if row["extractor"] in DIAGNOSTIC_EXTRACTORS], _evaluation)
+    scores = [score for score in sorted(view.scores, key=_step) if _evaluation(score) in others]
+    shown = [{**score, "others": others[_evaluation(score)]} for score in scores]
     if not shown:
         return None
     columns = [
         *naming(view.rows),
         Heading("evaluation", lambda row: row["step"], ""),
         Heading("counts", lambda row: figure(row["score"], 3)),
-        *(Heading(title, _reader(extractors)) for title, extractors in READERS.items()),
+        *(Heading(title, partial(_read_by, extractors)) for title, extractors in READERS.items()),
         Heading("reported by the framework", _reported, ""),
     ]
-    return part(
-        "What other readers would have published",
-        READERS_LEAD,
-        table("Scores by other readers", columns, shown, "results_consolidated", share=_step),
-    )
+    content = table("Scores by other readers", columns, shown, "results_consolidated", share=_step)
+    return part("What other readers would have published", READERS_LEAD, content)
 
 
-def _step(row: Row) -> str:
-    return str(row["step"])
-
-
-def _evaluation(row: Row) -> tuple[str, ...]:
-    return row["run_id"], row["cell_key"], row["step"]
-
-
-def _reader(extractors: tuple[str, ...]) -> Cell:
-    def shown(row: Row) -> Child:
-        found = [other for other in row["others"] if other["extractor"] in extractors]
-        return _score(found[0]) if found else NOTHING
-
-    return shown
+def _read_by(extractors: tuple[str, ...], row: Row) -> Child:
+    found = [other for other in row["others"] if other["extractor"] in extractors]
+    return _score(found[0]) if found else NOTHING
 
 
 def _reported(row: Row) -> Markup:
@@ -170,8 +145,12 @@ def accuracy_section(view: View) -> Markup:
         return section("accuracy", "Accuracy", f"{LEAD}.", tag("p", "No evaluation has been scored."))
     groups = grouped(shown, lambda row: (row["step"], *bench(row))).values()
     compared = [rows for rows in groups if len(rows) >= FEWEST_BARS]
-    card = on_card(shown)
-    drawings = [_plot(rows, card(rows[0])) for rows in compared[:MOST_PLOTS]]
+    card, drawings = on_card(shown), []
+    for rows in compared[:MOST_PLOTS]:
+        first, left = rows[0], len(rows) - MOST_DOTS
+        rest = f" {plural(left, 'score')} more in results_consolidated.parquet." if left > 0 else ""
+        note = f"{first['step']}: {first['model']}{card(first)}.{rest}"
+        drawings.append(plot("Scores", note, score_dots(rows[:MOST_DOTS])))
     undrawn = len(compared) - MOST_PLOTS
     is_decided = any(pair["kind"] == "accuracy" for pair in view.pairs)
     return section(
@@ -186,12 +165,6 @@ def accuracy_section(view: View) -> Markup:
     )
 
 
-def _plot(rows: list[Row], card: str) -> Markup:
-    first, left = rows[0], len(rows) - MOST_DOTS
-    rest = f" {plural(left, 'score')} more in results_consolidated.parquet." if left > 0 else ""
-    return plot("Scores", f"{first['step']}: {first['model']}{card}.{rest}", score_dots(rows[:MOST_DOTS]))
-
-
 def _columns(view: View, rows: list[Row]) -> list[Heading]:
     columns = [
         *naming(view.rows),
@@ -201,8 +174,8 @@ def _columns(view: View, rows: list[Row]) -> list[Heading]:
         Heading("verdict", verdict_mark, ""),
         Heading("questions", lambda row: figure(row["n"], 0)),
         Heading("answers each", lambda row: figure(row["samples"], 0)),
-        Heading("cut off", _share("truncated")),
-        Heading("blank", _share("blank")),
+        Heading("cut off", partial(_share, "truncated")),
+        Heading("blank", partial(_share, "blank")),
     ]
     if any(row["readers_agree"] is not None for row in rows):
         columns.append(Heading("readers agree", lambda row: percent(row["readers_agree"])))
@@ -211,13 +184,9 @@ def _columns(view: View, rows: list[Row]) -> list[Heading]:
     return columns
 
 
-def _share(column: str) -> Callable[[Row], str]:
+def _share(column: str, row: Row) -> str:
     """A count of answers as a share of all; where there are no `samples`, a question has one answer."""
-
-    def shown(row: Row) -> str:
-        return NOTHING if row[column] is None else percent(row[column] / (row["n"] * (row["samples"] or 1)))
-
-    return shown
+    return NOTHING if row[column] is None else percent(row[column] / (row["n"] * (row["samples"] or 1)))
 
 
 def _framework(row: Row) -> str:

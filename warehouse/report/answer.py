@@ -1,7 +1,6 @@
 """The first thing on the page: which technique to run, how fast it is, what it costs in accuracy.
 
-Derived from the data, never written by hand. Only speedups of `ok` rows are quoted; a flagged row is named with its
-flag. Where the data can't support an answer, the sentence says so.
+Only speedups of `ok` rows are quoted. Where the data can't support an answer, the sentence says so.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Answer(NamedTuple):
 def answers(view: View) -> list[Answer]:
     """One answer per model, precision and machine that has anything but AR; if there are none, one that says so."""
     found: list[Answer] = []
-    for model, engine, gpu in view.benches():
+    for model, engine, gpu in sorted({bench(row) for row in view.rows}):
         rows = [row for row in view.rates if bench(row) == (model, engine, gpu)]
         for precision in sorted({row["precision"] for row in rows}):
             arm = [row for row in rows if row["precision"] == precision]
@@ -68,24 +67,21 @@ def caveats(view: View) -> list[str]:
     """What a reader must not conclude; none where all was measured, of large models that were really run on a GPU."""
     rates = view.rates
     small, unreal = [row for row in rates if small_origin(row)], [row for row in rates if marks(row)]
+    which_small, which_unreal = ("All" if len(some) == len(rates) else "Some" for some in (small, unreal))
     said = []
     if small:
         origins = " or from ".join(dict.fromkeys(map(small_origin, small)))
         said.append(
-            f"{_which(small, rates)} of these numbers come from {origins}. They were really measured, and judged like "
+            f"{which_small} of these numbers come from {origins}. They were really measured, and judged like "
             "any other, but they are small: they show that the method works, not how a large model behaves on a GPU."
         )
     if unreal:
         words = " or ".join(dict.fromkeys(mark.words for row in unreal for mark in marks(row)))
         said.append(
-            f"{_which(unreal, rates)} of these numbers were measured with {words}: they show what the engine and the "
+            f"{which_unreal} of these numbers were measured with {words}: they show what the engine and the "
             "machine can do, not what the technique gains on real text."
         )
     return said + unmeasured_caveats(view)
-
-
-def _which(some: list[Row], rates: list[Row]) -> str:
-    return "All" if len(some) == len(rates) else "Some"
 
 
 def _answer(view: View, about: str, rows: list[Row]) -> Answer:
@@ -161,17 +157,15 @@ def _evidence(view: View, best: Row, skipped: list[Row]) -> list[str]:
 
 def _flagged(rows: list[Row]) -> list[str]:
     """A sentence about rows whose speed is no claim for what their guards found; `parity_sentences` has its own."""
-    found = [
-        f"{technique_label(row)} ({flags(row)})" for row in rows if row["verdict"] != "ok" and not fails_parity(row)
-    ]
+    flagged = [row for row in rows if row["verdict"] != "ok" and not fails_parity(row)]
+    found = [f"{technique_label(row)} ({flags(row)})" for row in flagged]
     return [f"Flagged, hence not compared: {', '.join(found)}."] if found else []
 
 
 def _withheld(view: View, rows: list[Row]) -> list[str]:
     """A sentence about rows of other runs than the answer's, whose starts or whose AR support no claim."""
-    found = [
-        f"{technique_label(row)} ({why} in run {row['run_id']})" for row in rows if (why := why_withheld(view, row))
-    ]
+    reasons = [(row, why_withheld(view, row)) for row in rows]
+    found = [f"{technique_label(row)} ({why} in run {row['run_id']})" for row, why in reasons if why]
     return [f"No claim is made about {', '.join(found)}."] if found else []
 
 
@@ -197,20 +191,16 @@ def _accuracy(view: View, row: Row) -> str:
     pair = view.accuracy_pair(row)
     if pair is None:
         return "What it costs in accuracy was not measured, or not on rows that passed."
-    measured = len(view.accuracy_pairs(row))
-    others = f", the least favourable of {measured} evaluations" if measured > 1 else ""
+    pairs = view.accuracy_pairs(row)
+    others = f", the least favourable of {len(pairs)} evaluations" if len(pairs) > 1 else ""
     seen = (
         f"It scores {figure(pair['value'], 3)} where AR scores {figure(pair['baseline_value'], 3)} on the same "
         f"{pair['n']} questions of {pair['step']}{others} ({signed(pair['delta'])})"
     )
     claim = "lossless, as far as these data go; " if lossless(view, row) else ""
-    return f"{seen}: {claim}{pair['wording']}{_cut_off(view, row)}."
-
-
-def _cut_off(view: View, row: Row) -> str:
-    """`; but it cuts off more answers than AR in eval-gpqa`, where that was a finding."""
-    found = [(words, pair["step"]) for pair in view.accuracy_pairs(row) if (words := cut_off_words(view, pair))]
-    return "".join(f"; but it {words} answers than AR in {step}" for words, step in found)
+    found = [(words, each["step"]) for each in pairs if (words := cut_off_words(view, each))]
+    cut_off = "".join(f"; but it {words} answers than AR in {step}" for words, step in found)
+    return f"{seen}: {claim}{pair['wording']}{cut_off}."
 
 
 def _parity(view: View, row: Row) -> str:

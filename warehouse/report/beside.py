@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 from warehouse.report.display.figures import NOTHING, Row, figure, plural, rate, span
 from warehouse.report.display.markup import Child, Markup, section, tag
@@ -47,36 +48,21 @@ def beside_section(view: View) -> Markup | None:
         return None
     rows = [{**twin.row, "twin": twin} for twin in found]
     flagged = {id(twin.published): twin.published for twin in found if twin.published.row.verdict != "ok"}
-    return section(
-        "beside",
-        "Published beside measured",
-        LEAD,
-        table(
-            "Published beside measured",
-            [*naming(view.rows), *_HEADINGS],
-            rows,
-            "results_consolidated",
-            share=lambda row: row["cell_key"],
-        ),
-        _flagged([*flagged.values()]),
-        _sources(found),
-    )
+    title, columns, share = "Published beside measured", [*naming(view.rows), *_HEADINGS], itemgetter("cell_key")
+    shown = table(title, columns, rows, "results_consolidated", share=share)
+    return section("beside", title, LEAD, shown, _flagged([*flagged.values()]), _sources(found))
 
 
 def _flagged(published: Sequence[Published]) -> Child:
     """Why published rows of the table are not ok, in the guards' own words."""
     if not published:
         return None
-    items = [
-        tag("p", tag("b", f"{judged.write_up.name}, {judged.row.condition}: "), _why(judged)) for judged in published
-    ]
+    items = []
+    for write_up, row in published:
+        noted = "" if row.note is None else f" (noted there: {row.note})"
+        items.append(tag("p", tag("b", f"{write_up.name}, {row.condition}: "), f"{'; '.join(row.details)}{noted}."))
     title = f"{plural(len(published), 'published row')} that our guards flag"
     return tag("details", tag("summary", title), *items)
-
-
-def _why(judged: Published) -> str:
-    noted = "" if judged.row.note is None else f" (noted there: {judged.row.note})"
-    return f"{'; '.join(judged.row.details)}{noted}."
 
 
 def _sources(found: Sequence[Twin]) -> Markup:
@@ -97,10 +83,8 @@ def _ours(row: Row) -> str:
 
 def _theirs(row: Row) -> Markup:
     """As its source prints it, in the colour of its verdict."""
-    twin: Twin = row["twin"]
-    return tag(
-        "span", f"{twin.theirs:.10g}", class_=None if twin.published.row.verdict == "ok" else twin.published.row.verdict
-    )
+    verdict = row["twin"].published.row.verdict
+    return tag("span", f"{row['twin'].theirs:.10g}", class_=None if verdict == "ok" else verdict)
 
 
 def _interval(row: Row) -> str:
@@ -111,25 +95,15 @@ def _interval(row: Row) -> str:
     return span(*twin.interval, digits)
 
 
-def _source(row: Row) -> str:
-    found = row["twin"].published.write_up
-    return f"{found.name}, {found.gpu}, {found.date}"
-
-
-def _within(row: Row) -> str:
-    within = row["twin"].is_within
-    return NOTHING if within is None else "yes" if within else "no"
-
-
 _HEADINGS = (
     Heading("figure", lambda row: NAMES[row["twin"].figure], ""),
     Heading("ours", _ours),
     Heading("published", _theirs),
     Heading("ours / theirs", lambda row: figure(row["twin"].ratio)),
     Heading("our 95 % interval", _interval),
-    Heading("theirs within", _within, ""),
+    Heading("theirs within", lambda row: {None: NOTHING, True: "yes", False: "no"}[row["twin"].is_within], ""),
     Heading("our condition", lambda row: row["condition"] or row["metric"] or NOTHING, ""),
-    Heading("source, card, date", _source, ""),
+    Heading("source, card, date", lambda row: "{0.name}, {0.gpu}, {0.date}".format(row["twin"].published.write_up), ""),
     Heading("their verdict", lambda row: verdict_mark({"verdict": row["twin"].published.row.verdict}), ""),
     Heading("what differs", lambda row: "; ".join(row["twin"].differs) or NOTHING, "wrap"),
 )

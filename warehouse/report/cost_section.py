@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from math import fsum
+from operator import itemgetter
 
 from warehouse.dataset.tables import BILLED_PHASES
 from warehouse.report.display.figures import NOTHING, Row, figure, plural, usd
@@ -25,25 +27,26 @@ LEAD = (
 
 def cost_section(view: View) -> Markup | None:
     """Dollars by phase of every run that rented machines, the newest first; None where nothing was rented."""
-    runs = _runs([row for row in view.attempts if row["rented_s"] is not None])
+    rented = [row for row in view.attempts if row["rented_s"] is not None]
+    rented.sort(key=lambda row: row["ended_at"] or "", reverse=True)
+    runs = [_summed(run_id, rows) for run_id, rows in grouped(rented, itemgetter("run_id")).items()]
     if not runs:
         return None
     columns = [
         Heading("run", lambda run: run["run_id"], ""),
         Heading("cost", lambda run: usd(run["cost_usd"])),
         Heading("measured", lambda run: f"{run['share']:.1%}"),
-        *(Heading(phase, _amount(phase)) for phase in BILLED_PHASES),
+        *(Heading(phase, partial(_said, phase)) for phase in BILLED_PHASES),
         Heading("hours", lambda run: figure(run["rented_s"] / 3600)),
         Heading("machines", lambda run: figure(run["machines"], 0)),
     ]
-    drawings = [
-        plot(
-            f"Run {run['run_id']}",
-            "Where its money went." if run["is_priced"] else "Where its hours went.",
-            phase_bars(_bars(run)),
-        )
-        for run in runs[:MOST_PLOTS]
-    ]
+    drawings = []
+    for run in runs[:MOST_PLOTS]:
+        total = fsum(run[phase] for phase in BILLED_PHASES) or 1.0
+        shares = [(phase, run[phase] / total, _said(phase, run)) for phase in BILLED_PHASES]
+        bars = [(phase, share, f"{share:.1%}, {said}" if share else NOTHING) for phase, share, said in shares]
+        what = "Where its money went." if run["is_priced"] else "Where its hours went."
+        drawings.append(plot(f"Run {run['run_id']}", what, phase_bars(bars)))
     legend = "; ".join(f"{phase}: {meaning}" for phase, meaning in BILLED_PHASES.items())
     return section(
         "cost",
@@ -56,19 +59,11 @@ def cost_section(view: View) -> Markup | None:
     )
 
 
-def _runs(attempts: Sequence[Row]) -> list[Row]:
-    """One row per run: its sums."""
-    newest_first = sorted(attempts, key=lambda row: row["ended_at"] or "", reverse=True)
-    by_run = grouped(newest_first, lambda row: str(row["run_id"]))
-    return [_summed(run_id, rows) for run_id, rows in by_run.items()]
-
-
 def _summed(run_id: str, rows: Sequence[Row]) -> Row:
     """Sums of a run. Shares are of its dollars, or of its hours where a machine had no price."""
     is_priced = all(row["cost_usd"] is not None for row in rows)
-    phases = {
-        phase: fsum(row[f"{phase}_usd" if is_priced else f"{phase}_s"] for row in rows) for phase in BILLED_PHASES
-    }
+    unit = "usd" if is_priced else "s"
+    phases = {phase: fsum(row[f"{phase}_{unit}"] for row in rows) for phase in BILLED_PHASES}
     total = fsum(phases.values())
     endings = Counter(str(row["ended"]).replace("_", " ") for row in rows)
     return {
@@ -95,27 +90,20 @@ def _sentence(run: Row) -> str:
 
 
 def _of_rows(view: View, run_id: str) -> str:
-    """What of it the rows on the page took, and their controls; nothing where no speed was measured.
-
-    Seconds and dollars are each row's share of its step, so that any rows may be summed.
-    """
+    """What of it the rows on the page took, and their controls; nothing where no speed was measured."""
     visits = [visit for visit in view.visits if visit["run_id"] == run_id]
     if not visits:
         return ""
     rows = [row for row in view.rows if row["run_id"] == run_id]
-    steps = {_step(row) for row in rows}
-    controls = [visit for visit in visits if visit["role"] == "control" and _step(visit) in steps]
+    step = itemgetter("cell_key", "step")  # what a start's seconds are a part of
+    steps = set(map(step, rows))
+    controls = [visit for visit in visits if visit["role"] == "control" and step(visit) in steps]
     of_which = f", of which controls {_took(controls)}" if controls else ""
     return f" Its rows on this page took {_took(rows)}{of_which}."
 
 
-def _step(row: Row) -> tuple[str, str, str]:
-    """What a visit's seconds are a part of."""
-    return row["run_id"], row["cell_key"], row["step"]
-
-
 def _took(rows: Sequence[Row]) -> str:
-    """`2.10 hours ($4.20)`; dollars only where every row has a price."""
+    """`2.10 hours ($4.20)`, each row's share of its step; dollars only where every row has a price."""
     hours = f"{figure(fsum(row['gpu_s'] or 0.0 for row in rows) / 3600)} hours"
     timed = [row for row in rows if row["gpu_s"] is not None]
     if any(row["cost_usd"] is None for row in timed):
@@ -123,21 +111,8 @@ def _took(rows: Sequence[Row]) -> str:
     return f"{hours} ({usd(fsum(row['cost_usd'] for row in timed))})"
 
 
-def _amount(phase: str) -> Callable[[Row], str]:
-    return lambda run: _said(run, phase)
-
-
-def _said(run: Row, phase: str) -> str:
+def _said(phase: str, run: Row) -> str:
     amount: float = run[phase]
     if not amount:
         return NOTHING
     return usd(amount) if run["is_priced"] else f"{figure(amount / 3600)} h"
-
-
-def _bars(run: Row) -> list[tuple[str, float, str]]:
-    """Name, share and label of every phase."""
-    total = fsum(run[phase] for phase in BILLED_PHASES) or 1.0
-    return [
-        (phase, run[phase] / total, f"{run[phase] / total:.1%}, {_said(run, phase)}" if run[phase] else NOTHING)
-        for phase in BILLED_PHASES
-    ]

@@ -1,13 +1,10 @@
-"""Why the page states no speedup, and how far a recommendation reaches that it states.
-
-A missing speedup names what was missing, because that can be mended. A recommendation says whether the data
-support its accuracy, which K the rule takes, and under which other loads it was measured.
-"""
+"""Why the page states no speedup (what is missing can be mended), and how far a recommendation of it reaches."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import itemgetter
 
 from warehouse.dataset.curves import AR_K
 from warehouse.ledger.verdicts import Reason
@@ -22,19 +19,11 @@ from warehouse.report.display.claims import (
     withheld_for,
 )
 from warehouse.report.display.figures import TIMES, Row, ar_name, figure, rate, technique_label
-from warehouse.report.display.view import View, bench, curve_of, load_name, load_shape, measured_in
-
-REMEDY = "run it bracketed or mirrored"
-"""The designs in which both arms have several starts on one machine: `configs.visits`."""
+from warehouse.report.display.view import View, bench, cell_of, curve_of, load_name, load_shape, measured_in
 
 
 def no_speedup(view: View, here: Sequence[Row]) -> tuple[str, str]:
-    """Verdict and evidence where no trusted row of a condition has a speedup.
-
-    Args:
-        view: the page's rows.
-        here: the rates of one model, precision and machine under one condition.
-    """
+    """Verdict and evidence where no trusted row has a speedup; `here`: of a model, precision, machine and condition."""
     unstated = f"No speedup can be stated{_where(view, here)}."
     baselines = _baselines(view, here)
     trusted = next((row for row in baselines if row["verdict"] == "ok"), None)
@@ -83,7 +72,8 @@ def unclaimed(view: View, known: Sequence[Row]) -> tuple[str, str]:
     seen, why = f"{_ran(best)[:-1]}, {figure(best['speedup'])} {TIMES} {ar_name(best)}", why_withheld(view, best)
     no_claim = f"No claim{_where(view, known)}"
     if why == ONE_START:
-        evidence = f"{seen}, within one start each, which says nothing about the next start: {REMEDY}."
+        remedy = "run it bracketed or mirrored"
+        evidence = f"{seen}, within one start each, which says nothing about the next start: {remedy}."
         return f"{no_claim}: {ONE_START}.", evidence
     if why == NO_INTERVAL:
         pair = view.speed_pair(best)
@@ -92,10 +82,8 @@ def unclaimed(view: View, known: Sequence[Row]) -> tuple[str, str]:
     doubt = "a speedup can't be told from what the machine did"
     if why == NO_PLACEBO:
         missing = f"No AR that passed its guards was started twice beside another arm, so {doubt}"
-        return (
-            f"{no_claim}: {NO_PLACEBO}.",
-            f"{missing}. {seen}. See Placebo; run two cells or more, bracketed or mirrored.",
-        )
+        evidence = f"{missing}. {seen}. See Placebo; run two cells or more, bracketed or mirrored."
+        return f"{no_claim}: {NO_PLACEBO}.", evidence
     remedy = "See Placebo; run it again on a machine that holds still"
     return f"{no_claim}: {PLACEBO_FAILED} in this run.", f"Where AR differs from itself, {doubt}. {seen}. {remedy}."
 
@@ -139,13 +127,9 @@ def _baselines(view: View, here: Sequence[Row]) -> list[Row]:
 
 def _has_control(view: View, here: Sequence[Row]) -> bool:
     """Whether a cell brought its own AR along and that is ok: an AR cell of the run is not needed then."""
-    shapes = {(row["run_id"], row["cell_key"], row["condition"], row["mode"]) for row in here}
-    return any(
-        visit["role"] == "control"
-        and visit["verdict"] == "ok"
-        and (visit["run_id"], visit["cell_key"], visit["condition"], visit["mode"]) in shapes
-        for visit in view.visits
-    )
+    shape = itemgetter("run_id", "cell_key", "condition", "mode")
+    controls = (visit for visit in view.visits if (visit["role"], visit["verdict"]) == ("control", "ok"))
+    return not {*map(shape, here)}.isdisjoint(map(shape, controls))
 
 
 MOST_NAMED = 4
@@ -153,10 +137,7 @@ MOST_NAMED = 4
 
 
 def is_carried(view: View, row: Row) -> bool:
-    """Whether the data support a cell's accuracy: it has evaluations, and each is ok, compared with AR's and no worse.
-
-    A speed alone says nothing of it, nor does a comparison that can't tell, nor one that finds fewer needles than AR.
-    """
+    """Whether the data support a cell's accuracy: it has evaluations, each ok, compared with AR's and no worse."""
     pairs = view.accuracy_pairs(row)
     shown = bool(pairs) and all(pair["conclusion"] == "non-inferior" for pair in pairs)
     return shown and not doubts(view, row) and not lost_needles(view, row)
@@ -203,7 +184,7 @@ def _ruled(view: View, best: Row) -> Row | None:
     chosen = _recommendation(view, points)
     cells = {_cell_of(point) for point in points if chosen is not None and point["k"] == chosen["k"] != AR_K}
     rates = (row for row in view.rates if load_shape(row) == load_shape(best))
-    return next((row for row in rates if (row["run_id"], row["cell_key"]) in cells), None)
+    return next((row for row in rates if cell_of(row) in cells), None)
 
 
 def _why_not(view: View, row: Row) -> str:
@@ -220,7 +201,7 @@ def _why_not(view: View, row: Row) -> str:
 def elsewhere(view: View, row: Row) -> list[str]:
     """Under how many of its loads the cell was shown to be faster, where not under all; so, too, of other steps."""
     rated = [each for each in view.of(run_id=row["run_id"], cell_key=row["cell_key"]) if each["speedup"] is not None]
-    loads = [each for each in view.rates if (each["run_id"], each["cell_key"]) == (row["run_id"], row["cell_key"])]
+    loads = [each for each in view.rates if cell_of(each) == cell_of(row)]
     others = [each for each in rated if each not in loads]
     return [*_under(view, loads, "of its {} loads"), *_under(view, others, "of {} conditions of other steps")]
 
@@ -243,18 +224,12 @@ def _under(view: View, loads: Sequence[Row], of_them: str) -> list[str]:
 def claimed_elsewhere(view: View, here: Sequence[Row]) -> list[str]:
     """Where claims about the same model, precision and machine are, under other conditions than these rows'."""
     first = here[0]
-    others = [
-        row
-        for row in view.rows
-        if (*bench(row), row["precision"]) == (*bench(first), first["precision"])
-        and load_shape(row) != load_shape(first)
-        and has_claim(view, row)
-    ]
+    alike = (row for row in view.rows if bench(row) == bench(first) and row["precision"] == first["precision"])
+    others = [row for row in alike if load_shape(row) != load_shape(first) and has_claim(view, row)]
     if not others:
         return []
-    told = [
-        f"{technique_label(row)} {figure(row['speedup'])} {TIMES} {ar_name(row)} at {load_name(row)}" for row in others
-    ]
+    gains = [f"{figure(row['speedup'])} {TIMES} {ar_name(row)} at {load_name(row)}" for row in others]
+    told = [f"{technique_label(row)} {gain}" for row, gain in zip(others, gains, strict=True)]
     if len(others) > MOST_NAMED:
         told = [f"{number} of {step}" for step, number in Counter(row["step"] for row in others).items()]
     return [f"Claims stand under other conditions: {', '.join(told)}."]
@@ -262,9 +237,9 @@ def claimed_elsewhere(view: View, here: Sequence[Row]) -> list[str]:
 
 def _points(view: View, row: Row) -> list[Row]:
     """The curve over K that the row is a point of; empty: it is of none."""
-    names = ("step", "condition", "mode")
-    mine = (point for point in view.k_curves if _cell_of(point) == (row["run_id"], row["cell_key"]))
-    own = next((point for point in mine if all(point[name] == row[name] for name in names)), None)
+    load = itemgetter("step", "condition", "mode")
+    mine = (point for point in view.k_curves if _cell_of(point) == cell_of(row))
+    own = next((point for point in mine if load(point) == load(row)), None)
     return [] if own is None else [point for point in view.k_curves if curve_of(point) == curve_of(own)]
 
 

@@ -10,37 +10,30 @@ import polars as pl
 from warehouse.dataset.snapshot import Manifest, current, read_table
 from warehouse.dataset.tables import PRODUCT_TABLES
 from warehouse.ledger.store import Store, StoreError
+from warehouse.report import trust_sections as trust
 from warehouse.report.accuracy_section import accuracy_section
 from warehouse.report.answer import answers, caveats
 from warehouse.report.beside import beside_section
 from warehouse.report.cost_section import cost_section
 from warehouse.report.display.figures import moment, plural
-from warehouse.report.display.markup import Markup, Section, join, tag
+from warehouse.report.display.markup import Markup, Section, tag
 from warehouse.report.display.view import View, make_view
 from warehouse.report.placebo_section import placebo_section
 from warehouse.report.published.read import published_rows
 from warehouse.report.steps import step_sections
 from warehouse.report.style import STYLE
-from warehouse.report.trust_sections import (
-    UNMEASURED,
-    UNMEASURED_TITLE,
-    attempts_section,
-    flagged_section,
-    provenance_section,
-    unmeasured_section,
-)
 from warehouse.report.which_k import which_k_section
 
 OWN_SECTIONS = (
-    Section(UNMEASURED, UNMEASURED_TITLE, unmeasured_section, 22),
+    Section(trust.UNMEASURED, trust.UNMEASURED_TITLE, trust.unmeasured_section, 22),
     Section("placebo", "Placebo", placebo_section, 25),
     Section("which-k", "Which K", which_k_section, 35),
     Section("beside", "Published beside measured", beside_section, 45),
     Section("accuracy", "Accuracy", accuracy_section, 40),
-    Section("flagged", "Rejected and suspect", flagged_section, 100),
+    Section("flagged", "Rejected and suspect", trust.flagged_section, 100),
     Section("cost", "What it cost", cost_section, 110),
-    Section("attempts", "Attempts", attempts_section, 120),
-    Section("provenance", "Provenance", provenance_section, 130),
+    Section("attempts", "Attempts", trust.attempts_section, 120),
+    Section("provenance", "Provenance", trust.provenance_section, 130),
 )
 """What the page says about all steps; each step's file adds its own sections."""
 
@@ -49,12 +42,7 @@ NO_LOADING = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def render_report(tables: Mapping[str, pl.DataFrame], manifest: Manifest) -> str:
-    """The report as one self-contained HTML page.
-
-    Args:
-        tables: the product tables of one snapshot.
-        manifest: the snapshot's.
-    """
+    """The report of one snapshot's product tables, as one self-contained HTML page."""
     view = replace(make_view(tables), published=published_rows())
     head = tag(
         "head",
@@ -74,10 +62,9 @@ def render_report(tables: Mapping[str, pl.DataFrame], manifest: Manifest) -> str
 def _header(view: View, manifest: Manifest, sections: Sequence[Section]) -> Markup:
     first, *others = answers(view)
     small = tag("small", first.about) if first.about else None
-    more = [
-        join([tag("h3", f"{answer.about}: {answer.verdict}"), tag("p", answer.evidence, class_="evidence")])
-        for answer in others
-    ]
+    more: list[Markup] = []
+    for answer in others:
+        more += [tag("h3", f"{answer.about}: {answer.verdict}"), tag("p", answer.evidence, class_="evidence")]
     contents = tag("nav", *(tag("a", each.name, href=f"#{each.anchor}") for each in sections), aria_label="Contents")
     return tag(
         "header",
@@ -113,11 +100,7 @@ CONVENIENCE_KEY = "report.html"
 
 
 def current_tables(store: Store) -> tuple[Manifest, dict[str, pl.DataFrame]]:
-    """The current snapshot, and the tables that it has.
-
-    Raises:
-        StoreError: nothing was published yet.
-    """
+    """The current snapshot, and the tables that it has; raises `StoreError` where nothing was published yet."""
     manifest = current(store)
     if manifest is None:
         raise StoreError(f"{store.url} has no snapshot yet: publish before writing a report")
@@ -125,14 +108,7 @@ def current_tables(store: Store) -> tuple[Manifest, dict[str, pl.DataFrame]]:
 
 
 def write_report(store: Store) -> str:
-    """Render the current snapshot's report, and return where it can be opened.
-
-    Args:
-        store: that has the snapshot.
-
-    Raises:
-        StoreError: nothing was published yet, or the store can't be written.
-    """
+    """Render the current snapshot's report, and return where it can be opened; raises `StoreError`."""
     manifest, tables = current_tables(store)
     page = render_report(tables, manifest).encode()
     store.put_new(f"reports/{manifest.version}.html", page)

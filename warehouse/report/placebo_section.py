@@ -1,12 +1,9 @@
-"""AR against AR: what the same comparison says where nothing can be different, and how noisy the machine was.
-
-Speeds vary from start to start, from repeat to repeat, and with the machine's time.
-"""
+"""AR against AR: what the same comparison says where nothing can be different, and how noisy the machine was."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from math import fsum
 from operator import itemgetter
 from statistics import geometric_mean
@@ -22,8 +19,9 @@ from warehouse.report.display.tables import Heading, beside, naming, percent, ta
 from warehouse.report.display.view import MEMORY_STEP, View, cell_of, grouped, load_name
 
 SHAPE = ("run_id", "gpu", "condition", "mode")
-Shape = tuple[str, str, str, str]
 """What a spread is of."""
+
+_shape_of = itemgetter(*SHAPE)
 
 
 def noises(view: View) -> list[Row]:
@@ -32,55 +30,42 @@ def noises(view: View) -> list[Row]:
     Several where parts of a run were consolidated apart (leases whose stores are gone): each has a spread of its own.
     """
     known = [row for row in view.rates if row["repeat_sd"] is not None or row["start_sd"] is not None]
-    parts = {shape: _apart(rows) for shape, rows in grouped(known, _shape_of).items()}
-    return [
-        {**_noise_of(view, shape, part), "whose": _names(part) if len(several) > 1 else ""}
-        for shape, several in parts.items()
-        for part in several
-    ]
+    found = []
+    for rows in grouped(known, _shape_of).values():
+        fits = dict.fromkeys(row["start_sd"] for row in rows if row["start_sd"] is not None)
+        several = [[row for row in rows if row["start_sd"] == fit] for fit in fits] if len(fits) > 1 else [rows]
+        for alike in several:
+            names = dict.fromkeys(f"{row['model']} {technique_name(row)}" for row in alike)
+            found.append({**_noise_of(view, alike), "whose": ", ".join(names) if len(several) > 1 else ""})
+    return found
 
 
-def _apart(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows by the spread of starts that was fitted to them; all together where it was one, or none."""
-    fits = dict.fromkeys(row["start_sd"] for row in rows if row["start_sd"] is not None)
-    return [[row for row in rows if row["start_sd"] == fit] for fit in fits] if len(fits) > 1 else [[*rows]]
-
-
-def _names(rows: Sequence[Row]) -> str:
-    return ", ".join(dict.fromkeys(f"{row['model']} {technique_name(row)}" for row in rows))
-
-
-def _noise_of(view: View, shape: Shape, rows: Sequence[Row]) -> Row:
+def _noise_of(view: View, rows: Sequence[Row]) -> Row:
     """Of one condition on one kind of machine in one run; shares of the rate, None where nothing shows it.
 
-    `repeat_sd` is the root mean square over cells, `drift` is from one visit to the next, `repeats` are per start.
+    `repeat_sd` is the root mean square over cells, `drift` is from one start to the next, `repeats` are per start.
     """
+    first, shape, cells = rows[0], _shape_of(rows[0]), {row["cell_key"] for row in rows}
     start_sd = next((row["start_sd"] for row in rows if row["start_sd"] is not None), None)
     squares = [row["repeat_sd"] ** 2 for row in rows if row["repeat_sd"] is not None]
     repeat_var = fsum(squares) / len(squares) if squares else None
-    cells = {row["cell_key"] for row in rows}
-    visits = [each for each in view.visits if _is_of(each, shape, cells) and each["complete"] and each["repeats"]]
-    drifts = (pair["drift"] for pair in view.pairs if _is_of(pair, shape, cells) and pair["drift"] is not None)
+    visits, pairs = (
+        [each for each in table if _shape_of(each) == shape and each["cell_key"] in cells]
+        for table in (view.visits, view.pairs)
+    )
+    whole = [visit for visit in visits if visit["complete"] and visit["repeats"]]
+    timed, start_s, best = [visit for visit in whole if visit["gpu_s"]], start_seconds(view, first["run_id"]), None
+    if start_sd is not None and repeat_var is not None and start_s is not None and timed:
+        repeat_s = fsum(visit["gpu_s"] for visit in timed) / fsum(visit["repeats"] for visit in timed)
+        best = best_repeats(start_sd**2, repeat_var, start_s, repeat_s)
     return {
-        **dict(zip(SHAPE, shape, strict=True)),
+        **{name: first[name] for name in SHAPE},
         "start_sd": start_sd,
         "repeat_sd": None if repeat_var is None else math.sqrt(repeat_var),
-        "drift": next(drifts, None),
-        "repeats": fsum(visit["repeats"] for visit in visits) / len(visits) if visits else None,
-        "best": _best(view, shape[0], visits, start_sd, repeat_var),
+        "drift": next((pair["drift"] for pair in pairs if pair["drift"] is not None), None),
+        "repeats": fsum(visit["repeats"] for visit in whole) / len(whole) if whole else None,
+        "best": best,
     }
-
-
-def _best(
-    view: View, run_id: str, visits: Sequence[Row], start_sd: float | None, repeat_var: float | None
-) -> float | None:
-    """None where a spread or a duration is unknown."""
-    start_s = start_seconds(view, run_id)
-    timed = [visit for visit in visits if visit["gpu_s"]]
-    if start_sd is None or repeat_var is None or start_s is None or not timed:
-        return None
-    repeat_s = fsum(visit["gpu_s"] for visit in timed) / fsum(visit["repeats"] for visit in timed)
-    return best_repeats(start_sd**2, repeat_var, start_s, repeat_s)
 
 
 def start_seconds(view: View, run_id: str) -> float | None:
@@ -89,17 +74,16 @@ def start_seconds(view: View, run_id: str) -> float | None:
     Of tries that ended well and recorded what starting took: in any other, a start may have left nothing to count.
     """
     tries = [row for row in view.attempts if row["run_id"] == run_id and row["outcome"] == "completed"]
-    counted = [
-        (row["load_s"], starts) for row in tries if row["load_s"] is not None and (starts := _starts_of(view, row))
-    ]
+    counted = [(row["load_s"], _starts_of(view, row)) for row in tries if row["load_s"] is not None]
+    counted = [(load_s, starts) for load_s, starts in counted if starts]
     return fsum(load_s for load_s, _ in counted) / sum(starts for _, starts in counted) if counted else None
 
 
 def _starts_of(view: View, tried: Row) -> int:
     """Engine starts of a try, by what they left: visits, and what isn't timed, where that had a start of its own.
 
-    With a control, that is the fourth start (`configs.visits.starts_of`). Otherwise it shares the cell's own start,
-    which an earlier try may have done. Memory is read in the starts of the speeds, and leaves no visits.
+    That is the fourth start beside a control (`configs.visits.starts_of`), else it shares the cell's own start, which
+    an earlier try may have done. Memory is read in the starts of the speeds, and leaves no visits.
     """
     own = [visit for visit in view.visits if cell_of(visit) == cell_of(tried)]
     timed = {(visit["role"], visit["visit"]) for visit in own if visit["attempt"] == tried["attempt"]}
@@ -109,14 +93,6 @@ def _starts_of(view: View, tried: Row) -> int:
     is_beside_control = any(visit["role"] == "control" for visit in own)
     is_apart = is_beside_control or not any(role == "cell" for role, _ in timed)
     return len(timed) + (is_apart and any(row["attempt"] == tried["attempt"] for row in others))
-
-
-def _is_of(row: Row, shape: Shape, cells: Collection[str]) -> bool:
-    return _shape_of(row) == shape and row["cell_key"] in cells
-
-
-def _shape_of(row: Row) -> Shape:
-    return row["run_id"], row["gpu"], row["condition"], row["mode"]
 
 
 LEAD = (
@@ -135,7 +111,7 @@ NOISE_LEAD = (
 
 
 def placebo_section(view: View) -> Markup | None:
-    """Placebo comparisons, what they cast doubt on, and the noise; None where no speed was measured."""
+    """The A/A checks, what they cast doubt on, and the noise; None where no speed was measured."""
     if not view.rates:
         return None
     pairs = view.placebos()
@@ -167,34 +143,27 @@ def _finding(pairs: Sequence[Row]) -> Markup:
 
 
 def _power(pairs: Sequence[Row]) -> str:
-    """The least that the placebos of each run could have seen; nothing of a snapshot that doesn't know."""
+    """The least that the A/A checks of each run could have seen; nothing of a snapshot that doesn't know."""
     known = grouped([pair for pair in pairs if pair["ratio_detectable"] is not None], lambda pair: pair["run_id"])
     told = []
     for run_id, of_run in known.items():
         ratios = [pair["ratio_detectable"] for pair in of_run]
-        told.append(_least(ratios) + (f" in run {run_id}" if len(known) > 1 else ""))
+        least, most = _change(min(ratios), "a factor of"), _change(max(ratios), "a factor of")
+        seen = least if least == most else f"{least} to {most} by condition"
+        told.append(f"{seen} in run {run_id}" if len(known) > 1 else seen)
     smaller = "a smaller difference does not survive the correction of p"
     return f" It could not have seen less than {'; '.join(told)}: {smaller}." if told else ""
-
-
-def _least(ratios: Sequence[float]) -> str:
-    least, most = _change(min(ratios), "a factor of"), _change(max(ratios), "a factor of")
-    return least if least == most else f"{least} to {most} by condition"
-
-
-MOST_FACTOR = 100.0
-"""From here on a factor is only called so large: more says nothing of a machine."""
 
 
 def _change(ratio: float | None, factor: str = "factor") -> str:
     """A ratio above 1 as a share; from a doubling on as a factor, since 6790.2% is hard to read."""
     if ratio is None or ratio < 2:
         return percent(None if ratio is None else ratio - 1)
-    return f"{factor} {figure(ratio, 1)}" if ratio < MOST_FACTOR else f"{factor} {figure(MOST_FACTOR, 0)} or more"
+    return f"{factor} {figure(ratio, 1)}" if ratio < 100 else f"{factor} 100 or more"
 
 
 def _unheld(view: View, pairs: Sequence[Row]) -> Child:
-    """Whose claims are withheld because there is no placebo of theirs, though there are some."""
+    """Whose claims are withheld because there is no A/A check of theirs, though there are some."""
     rows = [row for row in view.rates if has_interval(view, row) and withheld_for(view, row) is Reason.NO_PLACEBO]
     if not rows or not pairs:
         return None
@@ -231,10 +200,7 @@ STARTS_LEAD = (
 
 
 def _starts(view: View, pairs: Sequence[Row]) -> Child:
-    """A line per pair of AR's starts: how the second was over all conditions; parts of a prompt suite are in its whole.
-
-    No test, and no claim hangs on it: conditions of one pair are not independent of each other.
-    """
+    """A line per pair of AR's starts: how the second was over all conditions; no claim hangs on it."""
     whole = [pair for pair in pairs if category_of(pair["condition"]) is None]
     found = grouped(whole, lambda pair: (*cell_of(pair), pair["machine"] or NOTHING))
     joint = [{**each[0], "ratios": [pair["ratio"] for pair in each]} for each in found.values() if len(each) > 1]
@@ -264,9 +230,8 @@ def _cut_short(view: View) -> Child:
     number = sum(not visit["complete"] for visit in view.visits)
     if not number:
         return None
-    were = "was" if number == 1 else "were"
-    rows = plural(number, "row")
-    return tag("p", f"{rows} of visits.parquet {were} cut short and measured again on another machine: in no figure.")
+    rows = f"{plural(number, 'row')} of visits.parquet {'was' if number == 1 else 'were'}"
+    return tag("p", f"{rows} cut short and measured again on another machine: in no figure.")
 
 
 def _noise(view: View) -> Child:
@@ -278,17 +243,17 @@ def _noise(view: View) -> Child:
         *(Heading(name, itemgetter(name), "") for name in ("gpu", "run_id") if len({row[name] for row in rows}) > 1),
         Heading("start sd", lambda row: percent(row["start_sd"])),
         Heading("repeat sd", lambda row: percent(row["repeat_sd"])),
-        Heading("drift per start", lambda row: _percent(row["drift"])),
+        Heading("drift per start", _drift),
         Heading("repeats per start", lambda row: figure(row["repeats"], 1)),
         Heading("worth their cost", lambda row: figure(row["best"], 0)),
     ]
     return part("How much a speed varies", NOISE_LEAD, table("Noise by condition", columns, rows, "visits"))
 
 
+def _drift(row: Row) -> str:
+    return NOTHING if row["drift"] is None else f"{signed(100 * row['drift'], 2)} %"
+
+
 def _shape(row: Row) -> Child:
     name = str(row["condition"]) if row["mode"] == "fixed" else f"{row['condition']} ({row['mode']})"
     return join([name, tag("small", row["whose"]) if row["whose"] else None])
-
-
-def _percent(change: float | None) -> str:
-    return NOTHING if change is None else f"{signed(100 * change, 2)} %"

@@ -24,15 +24,12 @@ body {
 }
 main, header, footer { max-width:1100px; margin:0 auto; padding:0 20px; }
 header { padding-top:36px; }
-.brand { color:var(--soft); font-size:14px; letter-spacing:.02em; margin:0 0 20px; }
-.brand b { color:var(--accent); }
+.brand { color:var(--soft); font-size:14px; letter-spacing:.02em; margin:0 0 20px; } .brand b { color:var(--accent); }
 h1 {
   font-size:clamp(24px,4.4vw,36px); line-height:1.2; letter-spacing:-.015em; margin:0 0 10px; max-width:24em;
   text-wrap:balance;
 }
-h1 small {
-  display:block; font-size:15px; font-weight:500; letter-spacing:0; color:var(--soft); margin-bottom:6px;
-}
+h1 small { display:block; font-size:15px; font-weight:500; letter-spacing:0; color:var(--soft); margin-bottom:6px; }
 .evidence { font-size:18px; max-width:46em; margin:0 0 26px; }
 .caveat {
   background:var(--warnbg); border-left:3px solid var(--warn); padding:10px 14px; max-width:52em;
@@ -40,8 +37,7 @@ h1 small {
 }
 nav { font-size:14px; color:var(--soft); margin:0 0 8px; }
 nav a { margin-right:14px; white-space:nowrap; display:inline-block; padding:3px 0; }
-a { color:var(--accent); text-decoration:none; }
-a:hover { text-decoration:underline; }
+a { color:var(--accent); text-decoration:none; } a:hover { text-decoration:underline; }
 section { margin:44px 0 0; }
 h2 { font-size:22px; letter-spacing:-.01em; margin:0 0 4px; }
 h3 { font-size:16px; margin:22px 0 6px; }
@@ -69,9 +65,7 @@ tbody td small { display:block; font-size:12px; color:var(--warn); white-space:n
 tbody th {
   font-weight:600; position:sticky; left:0; background:var(--card); white-space:normal; min-width:min(16em,42vw);
 }
-.ok { color:var(--ok); }
-.suspect { color:var(--warn); }
-.rejected { color:var(--bad); }
+.ok { color:var(--ok); } .suspect { color:var(--warn); } .rejected { color:var(--bad); }
 .ok, .suspect, .rejected { font-weight:600; }
 .plots {
   display:grid; grid-template-columns:repeat(auto-fit,minmax(min(100%,320px),1fr)); gap:16px;
@@ -81,42 +75,27 @@ figure {
   margin:0; background:var(--card); border:1px solid var(--rule); border-radius:8px; padding:14px 14px 8px;
   min-width:0;
 }
-figcaption { font-size:14px; color:var(--soft); margin:0 0 8px; }
-figcaption b { color:var(--ink); }
+figcaption { font-size:14px; color:var(--soft); margin:0 0 8px; } figcaption b { color:var(--ink); }
 svg { display:block; width:100%; height:auto; max-width:420px; margin:0 auto; }
 svg text { font:11px system-ui,sans-serif; fill:var(--ink); }
 svg .axis { fill:var(--soft); font-size:10px; }
 svg .name { paint-order:stroke; stroke:var(--card); stroke-width:3px; stroke-linejoin:round; }
 svg .value { font-variant-numeric:tabular-nums; paint-order:stroke; stroke:var(--card); stroke-width:3px; }
-svg .end { text-anchor:end; }
-svg .middle { text-anchor:middle; }
-svg .grid { stroke:var(--rule); }
-svg .whisker { stroke:var(--ink); stroke-width:1.6; }
-svg .lead { stroke:var(--rule); }
-svg .one { stroke:var(--soft); }
+svg .end { text-anchor:end; } svg .middle { text-anchor:middle; }
+svg .grid { stroke:var(--rule); } svg .whisker { stroke:var(--ink); stroke-width:1.6; }
+svg .lead { stroke:var(--rule); } svg .one { stroke:var(--soft); }
 svg .bound { stroke:var(--bad); stroke-dasharray:4 4; }
 svg .flagged { opacity:.45; }
 svg .ring { fill:none; stroke:var(--ink); stroke-width:1.6; }
 svg .line { fill:none; stroke-width:2; stroke:var(--c); }
 svg .theory { stroke:var(--soft); stroke-dasharray:4 4; }
 svg .fill { fill:var(--c); }
-.c0{--c:var(--c0)}
-.c1{--c:var(--c1)}
-.c2{--c:var(--c2)}
-.c3{--c:var(--c3)}
-.c4{--c:var(--c4)}
-.c5{--c:var(--c5)}
-.c6{--c:var(--c6)}
-.c7{--c:var(--c7)}
-.c8{--c:var(--c8)}
-details { border-top:1px solid var(--rule); padding:8px 0; }
-summary { cursor:pointer; }
+.c0{--c:var(--c0)} .c1{--c:var(--c1)} .c2{--c:var(--c2)} .c3{--c:var(--c3)} .c4{--c:var(--c4)} .c5{--c:var(--c5)}
+.c6{--c:var(--c6)} .c7{--c:var(--c7)} .c8{--c:var(--c8)}
+details { border-top:1px solid var(--rule); padding:8px 0; } summary { cursor:pointer; }
 details:last-of-type { border-bottom:1px solid var(--rule); }
-dl {
-  display:grid; grid-template-columns:minmax(8em,max-content) 1fr; gap:3px 16px; font-size:14px; margin:10px 0;
-}
-dt { color:var(--soft); }
-dd { margin:0; overflow-wrap:anywhere; }
+dl { display:grid; grid-template-columns:minmax(8em,max-content) 1fr; gap:3px 16px; font-size:14px; margin:10px 0; }
+dt { color:var(--soft); } dd { margin:0; overflow-wrap:anywhere; }
 pre, code { font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace; }
 code { overflow-wrap:anywhere; }
 pre { white-space:pre-wrap; overflow-wrap:anywhere; margin:6px 0; }
@@ -132,8 +111,5 @@ footer { color:var(--soft); font-size:14px; padding:40px 20px 60px; }
   dd { margin-bottom:6px; }
   td.wrap { min-width:15em; }
 }
-@media print {
-  .scroll { overflow:visible; }
-}
+@media print { .scroll { overflow:visible; } }
 """)
-"""All CSS of the page."""

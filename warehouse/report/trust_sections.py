@@ -29,12 +29,13 @@ def unfinished(view: View) -> list[Row]:
     """The last attempt of every cell and kind of machine that did not end well and left something unmeasured."""
     ordered = sorted(view.attempts, key=lambda row: (row["ended_at"] or "", row["attempt"] or 0))
     last = {(row["cell_key"], row["gpu"]): row for row in ordered}
-    return [row for row in last.values() if row["outcome"] != "completed" and row["unmeasured"]]
+    found = [row for row in last.values() if row["outcome"] != "completed" and row["unmeasured"]]
+    return sorted(found, key=lambda row: (row["model"], row["precision"], technique_label(row), row["run_id"]))
 
 
 def unmeasured_section(view: View) -> Markup | None:
     """A row per such cell; None: there is none."""
-    rows = sorted(unfinished(view), key=_place)
+    rows = unfinished(view)
     if not rows:
         return None
     tries = Counter(map(cell_of, view.attempts))
@@ -42,20 +43,17 @@ def unmeasured_section(view: View) -> Markup | None:
     columns = [
         *naming([*view.rows, *rows]),
         Heading("why", lambda row: row["reason"] or NOTHING, "wrap"),
-        Heading(
-            "lacks", lambda row: ", ".join(row["unmeasured"] or ()) if cell_of(row) in begun else "everything", "wrap"
-        ),
+        Heading("lacks", lambda row: ", ".join(row["unmeasured"]) if cell_of(row) in begun else "everything", "wrap"),
         Heading("ended", lambda row: row["outcome"], ""),
         Heading("tries", lambda row: figure(tries[cell_of(row)], 0)),
     ]
-    return section(
-        UNMEASURED, UNMEASURED_TITLE, UNMEASURED_LEAD, table("Cells that are not measured", columns, rows, "attempts")
-    )
+    content = table("Cells that are not measured", columns, rows, "attempts")
+    return section(UNMEASURED, UNMEASURED_TITLE, UNMEASURED_LEAD, content)
 
 
 def unmeasured_caveats(view: View) -> list[str]:
     """A sentence with the names of such cells; none where there is none."""
-    rows = sorted(unfinished(view), key=_place)
+    rows = unfinished(view)
     if not rows:
         return []
     several = len({row["model"] for row in [*view.rows, *rows]}) > 1
@@ -63,14 +61,6 @@ def unmeasured_caveats(view: View) -> list[str]:
     left = len(names) - MOST_NAMED
     others = f" and {plural(left, 'other')}" if left > 0 else ""
     return [f"Tried, and not measured or not whole: {', '.join(names[:MOST_NAMED])}{others}. See {UNMEASURED_TITLE}."]
-
-
-def _place(row: Row) -> tuple[str, ...]:
-    return row["model"], row["precision"], technique_label(row), row["run_id"]
-
-
-LOG_CHARS = 2000
-"""Last characters of an attempt's log on the page; all of it is in the dataset."""
 
 
 def flagged_section(view: View) -> Markup:
@@ -124,7 +114,11 @@ def attempts_section(view: View) -> Markup:
         columns.append(Heading("where", _where, ""))
     if any(row["tried"] for row in attempts):
         columns.append(Heading("tried before", lambda row: row["tried"] or NOTHING, "wrap"))
-    logs = [_log(row) for row in attempts[:MOST_ROWS] if row["log_tail"]]
+    logs = []
+    for row in attempts[:MOST_ROWS]:
+        title = f"Log of {_cell_name(row)} in {row['run_id']}, try {row['attempt']} ({row['outcome']})"
+        end = (row["log_tail"] or "")[-2000:]  # all of it is in the dataset
+        logs += [tag("details", tag("summary", title), tag("pre", end))] if end else []
     shown = table("Attempts", columns, attempts, "attempts")
     return section("attempts", "Attempts", lead, tag("p", _spent(view, attempts)), shown, *logs)
 
@@ -153,11 +147,6 @@ def _where(row: Row) -> str:
     return Offer.model_validate({name: row[name] for name in Offer.model_fields}).where
 
 
-def _log(row: Row) -> Markup:
-    title = f"Log of {_cell_name(row)} in {row['run_id']}, try {row['attempt']} ({row['outcome']})"
-    return tag("details", tag("summary", title), tag("pre", row["log_tail"][-LOG_CHARS:]))
-
-
 def provenance_section(view: View) -> Markup:
     """Conditions, and for every cell what served it, where, and at which versions."""
     lead = "Where every number comes from: command lines, versions, revisions and machines, as recorded with the rows."
@@ -175,15 +164,11 @@ def provenance_section(view: View) -> Markup:
 
 
 def _recorded(rows: Sequence[Row]) -> Markup:
-    first = rows[0]
-    title = _cell_name(first)
+    """Each column's distinct values over a cell's steps: more than one is worth seeing."""
     names = ["cell_key", "run_id", "engine", "gpu", "weights", *(column.name for column in PROVENANCE_COLUMNS)]
-    values = {name: _values(rows, name) for name in dict.fromkeys(names)}
-    items = [part for name, text in values.items() if text for part in (tag("dt", name), tag("dd", tag("code", text)))]
-    reproduce = tag("p", "Run it again: ", tag("code", f"sweep reproduce {first['cell_key']}"))
-    return tag("details", tag("summary", title), tag("dl", *items), reproduce)
-
-
-def _values(rows: Sequence[Row], name: str) -> str:
-    """The column's distinct values over the cell's steps; more than one is worth seeing."""
-    return " | ".join(dict.fromkeys(str(row[name]) for row in rows if row[name] is not None))
+    items = []
+    for name in dict.fromkeys(names):
+        if text := " | ".join(dict.fromkeys(str(row[name]) for row in rows if row[name] is not None)):
+            items += [tag("dt", name), tag("dd", tag("code", text))]
+    reproduce = tag("p", "Run it again: ", tag("code", f"sweep reproduce {rows[0]['cell_key']}"))
+    return tag("details", tag("summary", _cell_name(rows[0])), tag("dl", *items), reproduce)

@@ -1,7 +1,4 @@
-"""The section about K: rate or speedup over K as measured, with theory for comparison, and recommendations.
-
-Theory is what is expected of the acceptance that was measured.
-"""
+"""The section about K: rate or speedup over K as measured, beside theory of its acceptance, and recommendations."""
 
 from __future__ import annotations
 
@@ -66,31 +63,21 @@ def k_plot(curves: Sequence[Sequence[Row]], measure: Measure = RATE) -> Markup:
     names = room_for_names([curve[-1]["technique"] for curve in curves])
     across, up = Scale(0, max(most_k, 1), LEFT + 8, WIDTH - names), Scale(0, highest * 1.06, BOTTOM, 20)
     ticks = sorted({row["k"] for row in rows})
+    labels = ["AR" if tick == AR_K else str(tick) for tick in ticks]
     drawn: list[Child] = [
         axis_left(up, LEFT, WIDTH - 4),
-        axis_below(across, BOTTOM, None, "tokens drafted per step (K)", list(map(float, ticks)), _labels(ticks)),
+        axis_below(across, BOTTOM, None, "tokens drafted per step (K)", [*map(float, ticks)], labels),
         text(LEFT + 4, 12, measure.unit, "axis"),
         None if measure.level is None else line(LEFT, up.at(measure.level), WIDTH - 4, up.at(measure.level), "one"),
     ]
     drawn += drawn_lines([_line(curve, measure, across, up) for curve in curves], BOTTOM, 4.0)
     legend, height = _legend(rows)
-    description = "; ".join(
-        f"{_name(row)} {measure.said(row[measure.column])}{_expected(row, measure)}" for row in rows
-    )
-    return svg(f"{measure.title} against K", description, height, [*drawn, *legend])
-
-
-def _labels(ticks: Sequence[int]) -> list[str]:
-    return ["AR" if tick == AR_K else str(tick) for tick in ticks]
-
-
-def _name(row: Row) -> str:
-    return "AR" if row["k"] == AR_K else technique_name(row)
-
-
-def _expected(row: Row, measure: Measure) -> str:
-    expected = measure.of(row, "_expected")
-    return "" if expected is None else f" (theory {measure.said(expected)})"
+    told = []
+    for row in rows:
+        name, expected = "AR" if row["k"] == AR_K else technique_name(row), measure.of(row, "_expected")
+        theory = "" if expected is None else f" (theory {measure.said(expected)})"
+        told.append(f"{name} {measure.said(row[measure.column])}{theory}")
+    return svg(f"{measure.title} against K", "; ".join(told), height, [*drawn, *legend])
 
 
 def _theory(curve: Sequence[Row], measure: Measure, across: Scale, up: Scale) -> Child:
@@ -147,55 +134,43 @@ THEORY = (
     "drafted at every step, and is left out elsewhere (n-gram, suffix, dynamic K)."
 )
 
-SINGLE = "{} of a single K so far: in recommendations.parquet only."
-
-FEWEST_POINTS = 2
-"""Measured points, AR's among them, from which a curve is shown."""
+SINGLE = "of a single K so far: in recommendations.parquet only."
 
 MOST_PLOTS = 24
 """Most curves drawn on a page; the tables have all of them."""
-
-SHAPE = ("step", "condition", "mode")
-"""What a point was measured under."""
 
 
 def which_k_section(view: View) -> Markup | None:
     """Curves of the conditions that aren't single categories, and both tables of all; one point is no curve yet."""
     lengths = Counter(curve_of(row) for row in view.k_curves if row["tok_s"] is not None)
-    recommended = [row for row in view.recommendations if lengths[curve_of(row)] >= FEWEST_POINTS]
+    recommended = [row for row in view.recommendations if lengths[curve_of(row)] > 1]
     chosen = {(curve_of(row), row["k"]) for row in recommended}
-    points = [
-        {**row, **_beside(view, row), "is_recommended": (curve_of(row), row["k"]) in chosen}
-        for row in view.k_curves
-        if lengths[curve_of(row)] >= FEWEST_POINTS
-    ]
+    shown = [row for row in view.k_curves if lengths[curve_of(row)] > 1]
+    points = [{**row, **_beside(view, row), "is_recommended": (curve_of(row), row["k"]) in chosen} for row in shown]
     if not points:
         return None
     single = len(view.recommendations) - len(recommended)
     drawings = [drawing for rows in _plots(points)[:MOST_PLOTS] if (drawing := _drawn(rows)) is not None]
-    drafting = [row for row in points if row["k"] != AR_K]
+    drafting, technique = [row for row in points if row["k"] != AR_K], itemgetter("model", "technique")
     return section(
         "which-k",
         "Which K",
         LEAD,
         plots_of(drawings),
-        table("Which K", RECOMMENDED, recommended, "recommendations", share=_of_one_technique) if recommended else None,
-        tag("p", SINGLE.format(plural(single, "curve"))) if single else None,
+        table("Which K", RECOMMENDED, recommended, "recommendations", share=technique) if recommended else None,
+        tag("p", f"{plural(single, 'curve')} {SINGLE}") if single else None,
         tag("p", THEORY, class_="lead"),
-        table("Theory beside measurement", BESIDE, drafting, "k_curves", share=_of_one_technique),
+        table("Theory beside measurement", BESIDE, drafting, "k_curves", share=technique),
     )
 
 
 def _beside(view: View, point: Row) -> Row:
     """Of the row that a point is: its machine, and the interval of its speedup; AR's over itself is 1."""
     of_cell = view.of(run_id=measured_in(point), cell_key=point["cell_key"])
-    row = next((each for each in of_cell if all(each[name] == point[name] for name in SHAPE)), {})
+    measured_under = itemgetter("step", "condition", "mode")
+    row = next((each for each in of_cell if measured_under(each) == measured_under(point)), {})
     speedup = 1.0 if point["k"] == AR_K else point["speedup"]
     return {"speedup": speedup, **{name: row.get(name) for name in ("machine", "speedup_lo", "speedup_hi")}}
-
-
-def _of_one_technique(row: Row) -> tuple[str, str]:
-    return row["model"], row["technique"]
 
 
 def _named(row: Row) -> Child:

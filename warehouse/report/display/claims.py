@@ -1,7 +1,4 @@
-"""What the rows on the page support: is a cell faster, is it lossless, with which control is its parity compared?
-
-And what keeps its accuracy from being vouched for: evaluations that weren't compared with AR, needles that it lost.
-"""
+"""What the rows on the page support: is a cell faster, is it lossless, and what keeps its accuracy from being so?"""
 
 from __future__ import annotations
 
@@ -12,10 +9,7 @@ from warehouse.dataset.statistics.accuracy import carries_lossless
 from warehouse.ledger.verdicts import Reason, Verdict
 from warehouse.report.display.figures import NOTHING, Row, ar_model, figure, span
 from warehouse.report.display.tables import Heading
-from warehouse.report.display.view import View
-
-AR_OF = ("run_id", "precision", "engine", "gpu")
-"""What a cell shares with the AR cell that it is compared with, whose model is `ar_model`."""
+from warehouse.report.display.view import View, cell_of
 
 
 class Doubt(NamedTuple):
@@ -89,13 +83,13 @@ def _found(row: Row) -> str:
 
 
 def _is_of(each: Row, row: Row) -> bool:
-    return (each["run_id"], each["cell_key"]) == (row["run_id"], row["cell_key"])
+    return cell_of(each) == cell_of(row)
 
 
 def is_ar_of(each: Row, row: Row) -> bool:
     """Whether the first row is of the AR cell with which the second one's is compared, or which it is."""
     is_its_model = each["technique"] == "ar" and each["model"] == ar_model(row)
-    return is_its_model and all(each[name] == row[name] for name in AR_OF)
+    return is_its_model and all(each[name] == row[name] for name in ("run_id", "precision", "engine", "gpu"))
 
 
 def is_faster(view: View, row: Row) -> bool:
@@ -119,8 +113,7 @@ def has_interval(view: View, row: Row) -> bool:
 def withheld_for(view: View, row: Row) -> Reason | None:
     """Why its speed is no claim: AR against AR read as a difference in its run, or was not made under its condition.
 
-    The pair says so; so do the placebos, of which a snapshot may have none though its pairs don't know that they need
-    one. None: AR was compared with itself, and no difference was seen.
+    The pair says so; so do the A/A checks, of which a snapshot may have none though its pairs don't know their need.
     """
     pair = view.speed_pair(row)
     said = () if pair is None else pair["reasons"] or ()
@@ -135,23 +128,19 @@ def withheld_for(view: View, row: Row) -> Reason | None:
 def lossless(view: View, row: Row) -> bool:
     """Whether a cell's parity, its control and its paired accuracy together support the word, in every evaluation.
 
-    One evaluation that was rejected or could not be compared is enough to deny it. So is one that rambles: a score as
-    good as AR's, reached with more answers cut off. Needles are too few to compare, but the cell must not find fewer of
-    them than AR.
+    An evaluation that was rejected, could not be compared or cuts off more answers denies it. Needles are too few to
+    compare, but the cell must not find fewer of them than AR.
     """
     parity = next(iter(view.of(run_id=row["run_id"], cell_key=row["cell_key"], step="parity")), None)
     pairs = view.accuracy_pairs(row)
     if parity is None or not pairs:
         return False
     counts, control = _counts(parity), _counts(control_of(view, parity))
-    carried = all(carries_lossless(counts, control, pair["conclusion"], pair["delta"], _p(pair)) for pair in pairs)
-    return carried and not doubts(view, row) and not lost_needles(view, row)
-
-
-def _p(pair: Row) -> float:
-    """That there is no difference; uncorrected where the cell may claim nothing."""
-    p: float = pair["mcnemar_p"] if pair["mcnemar_p_holm"] is None else pair["mcnemar_p_holm"]
-    return p
+    for pair in pairs:
+        p = pair["mcnemar_p"] if pair["mcnemar_p_holm"] is None else pair["mcnemar_p_holm"]  # a cell may claim nothing
+        if not carries_lossless(counts, control, pair["conclusion"], pair["delta"], p):
+            return False
+    return not doubts(view, row) and not lost_needles(view, row)
 
 
 def control_of(view: View, parity: Row) -> Row | None:

@@ -50,14 +50,9 @@ class Line(NamedTuple):
 def drawn_lines(
     lines: Sequence[Line], bottom: float, radius: float, column: float | None = None, gap: float = 4.0
 ) -> list[Child]:
-    """Lines, dots and intervals, and behind each last dot a lead to the line's name.
+    """Lines, dots of a radius and intervals, and behind each last dot, at a gap, a lead to the line's name.
 
-    Args:
-        lines: of the cells.
-        bottom: of the drawing: names stay above it.
-        radius: of the dots.
-        column: where all names begin; None: each behind its own last dot.
-        gap: between a last dot and its lead.
+    Names stay above `bottom`, and begin at `column`; None: each behind its own last dot.
     """
     drawn: list[Child] = []
     ends = apart([each.dots[-1].y + 4 for each in lines], 13, 16, bottom - 2)
@@ -97,11 +92,8 @@ def speedup_scatter(rows: Sequence[Row]) -> Markup:
     for row, name in zip(rows, named, strict=True):
         low, high = (None if row[end] is None else up.at(row[end]) for end in ("speedup_lo", "speedup_hi"))
         lines.append(Line(name, [Dot(across.at(steps_of(row)), up.at(row["speedup"]), fill(row), low, high)]))
-    said = "; ".join(
-        f"{technique_label(row)}: {figure(row['speedup'])} {TIMES} {ar_name(row)}, "
-        f"{figure(steps_of(row))} tokens a step"
-        for row in rows
-    )
+    gains = [f"{figure(row['speedup'])} {TIMES} {ar_name(row)}, {figure(steps_of(row))} tokens a step" for row in rows]
+    said = "; ".join(f"{technique_label(row)}: {gain}" for row, gain in zip(rows, gains, strict=True))
     drawn = drawn_lines(lines, bottom, 4.5, names, gap=6.0)
     return svg("Speedup against tokens per step", said, 270.0, [*frame, *drawn], rows)
 
@@ -144,8 +136,6 @@ class Point(NamedTuple):
 
 
 LEFT, BOTTOM, HEIGHT = 40.0, 226.0, 266.0
-LABEL = 32.0
-"""Least distance of two numbers below the axis; one that is nearer to its neighbour isn't written."""
 
 
 def curves(
@@ -157,15 +147,10 @@ def curves(
     *,
     has_bound: bool = False,
 ) -> Markup:
-    """A figure of several cells against a number.
+    """A figure of several cells, in its unit, against a number, which is what is said `below`.
 
-    Args:
-        title: of the drawing.
-        unit: of the figure.
-        below: what the number is.
-        places: where each number is on its axis, by any measure from 0.
-        cells: the points of each, at least one.
-        has_bound: whether there is a dashed line, on which the figure is the number itself.
+    `places` are those of each number on its axis, by any measure from 0. The bound is a dashed line on which the figure
+    is the number itself.
     """
     everything = [point for points in cells for point in points]
     highest = max([point.value for point in everything] + ([*places] if has_bound else []))
@@ -187,12 +172,11 @@ def curves(
         dots = [Dot(across.at(places[number]), up.at(value), fill(row)) for number, value, row in points]
         lines.append(Line(name, dots, f"line {colour(points[0].row['technique'])}" if len(dots) > 1 else None))
     drawn += drawn_lines(lines, BOTTOM, 3.0, across.end + 14)
-    said = "; ".join(
-        f"{technique_label(points[0].row)}: "
-        + ", ".join(f"{significant(point.value)} at {point.number:g}" for point in points)
-        for points in cells
-    )
-    return svg(title, said, HEIGHT, drawn, [point.row for point in everything])
+    said = []
+    for points in cells:
+        values = ", ".join(f"{significant(point.value)} at {point.number:g}" for point in points)
+        said.append(f"{technique_label(points[0].row)}: {values}")
+    return svg(title, "; ".join(said), HEIGHT, drawn, [point.row for point in everything])
 
 
 def lines_of(
@@ -214,7 +198,7 @@ def _labels(across: Scale, places: Mapping[float, float]) -> list[str]:
     for number, place in places.items():
         at = across.at(place)
         labels.append(tick_label(number) if at >= free else "")
-        free = at + LABEL if labels[-1] else free
+        free = at + 32 if labels[-1] else free  # a number nearer to its neighbour isn't written
     return labels
 
 

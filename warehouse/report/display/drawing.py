@@ -1,8 +1,7 @@
 """What every plot is drawn with: the frame, linear scales with round ticks, axes, and the colours of techniques.
 
 Plots are SVG written by hand: they scale, print, follow the colour scheme and need no library. Drawing units are about
-CSS pixels at phone width. Every plot has a title and a description for screen readers. Every figure in it is also in a
-table next to it.
+CSS pixels at phone width. Every figure in a plot is also in a table next to it.
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ from typing import NamedTuple
 
 from warehouse.report.display.figures import Mark, Row, marks
 from warehouse.report.display.markup import Child, Markup, join, tag
-
-TICKS = 5
-"""About this many ticks; more would crowd a phone."""
 
 
 class Scale(NamedTuple):
@@ -32,8 +28,8 @@ class Scale(NamedTuple):
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        """Round values inside the scale: 1, 2 or 5 times a power of ten apart."""
-        rough = (self.high - self.low) / TICKS
+        """Round values inside the scale, 1, 2 or 5 times a power of ten apart; more than some 5 would crowd a phone."""
+        rough = (self.high - self.low) / 5
         magnitude = 10.0 ** math.floor(math.log10(rough))
         step = magnitude * min((factor for factor in (1, 2, 5, 10) if factor * magnitude >= rough), default=10)
         first = math.ceil(self.low / step - 1e-9)
@@ -63,16 +59,13 @@ def apart(places: list[float], gap: float, low: float, high: float) -> list[floa
 WIDTH = 330.0
 """Width of every drawing."""
 
-NAMES, MOST_NAMES = 92.0, 160.0
-"""Room for names behind lines, and the most that long ones get of it."""
-
 LETTER = 6.8
 """Width of a name's letters, on average, in a wide font (DejaVu Sans, where a system has no other)."""
 
 
-def room_for_names(names: Sequence[str]) -> float:
-    """What names take behind their lines."""
-    return min(MOST_NAMES, max(NAMES, 18 + LETTER * max(map(len, names))))
+def room_for_names(names: Sequence[str], least: float = 92.0, beside: float = 18.0) -> float:
+    """What names take behind their lines, or left of their bars; long ones don't get all that they would."""
+    return min(160.0, max(least, beside + LETTER * max(map(len, names))))
 
 
 COLOURS = ("ar", "mtp", "dflash", "draft_model", "ngram", "suffix", "eagle3", "diffusion")
@@ -108,8 +101,7 @@ def svg(title: str, description: str, height: float, children: Iterable[Child], 
     if any(row["verdict"] != "ok" for row in rows):
         signs[NOT_OK] = None
     legend = [
-        text(4, height + LEGEND * number - 4, f"{mark.sign} {mark.words}", "axis")
-        for number, mark in enumerate(signs, 1)
+        text(4, height + LEGEND * at - 4, f"{mark.sign} {mark.words}", "axis") for at, mark in enumerate(signs, 1)
     ]
     return tag(
         "svg",
@@ -143,29 +135,21 @@ def axis_below(
 ) -> Markup:
     """An axis below the drawing, with grid lines up to `top` if there is one; ticks are named by their value, or so."""
     places = scale.ticks() if ticks is None else ticks
-    marks = [
-        join(
-            [
-                line(scale.at(tick), bottom if top is None else top, scale.at(tick), bottom + 4, "grid"),
-                text(scale.at(tick), bottom + 15, label, "axis middle"),
-            ]
-        )
-        for tick, label in zip(places, labels or map(tick_label, places), strict=True)
-    ]
-    return join([*marks, text((scale.start + scale.end) / 2, bottom + 29, title, "axis middle")])
+    drawn = []
+    for tick, label in zip(places, labels or map(tick_label, places), strict=True):
+        x = scale.at(tick)
+        drawn.append(line(x, bottom if top is None else top, x, bottom + 4, "grid"))
+        drawn.append(text(x, bottom + 15, label, "axis middle"))
+    return join([*drawn, text((scale.start + scale.end) / 2, bottom + 29, title, "axis middle")])
 
 
 def axis_left(scale: Scale, left: float, right: float) -> Markup:
     """An axis at the left with grid lines to `right`."""
-    return join(
-        join(
-            [
-                line(left, scale.at(tick), right, scale.at(tick), "grid"),
-                text(left - 5, scale.at(tick) + 4, tick_label(round(tick, 9)), "axis end"),
-            ]
-        )
-        for tick in scale.ticks()
-    )
+    drawn = []
+    for tick in scale.ticks():
+        y = scale.at(tick)
+        drawn += [line(left, y, right, y, "grid"), text(left - 5, y + 4, tick_label(round(tick, 9)), "axis end")]
+    return join(drawn)
 
 
 def polyline(at: Sequence[tuple[float, float]], kind: str, **attributes: str) -> Markup:

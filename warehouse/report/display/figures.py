@@ -8,25 +8,14 @@ from typing import Any, NamedTuple
 
 Row = Mapping[str, Any]
 
-NOTHING = "\N{EN DASH}"
-"""Shown for a figure that doesn't exist, which isn't zero."""
-
-TIMES = "\N{MULTIPLICATION SIGN}"
-"""Between a factor and what it multiplies."""
-
-MINUS = "\N{MINUS SIGN}"
-"""As wide as a plus; a hyphen is not."""
-
-THOUSANDS = "\N{NARROW NO-BREAK SPACE}"
-"""Between groups of digits."""
-
-METHOD_NAMES = {"ar": "AR"}
-"""Techniques that people spell another way."""
+NOTHING, TIMES, MINUS = "\N{EN DASH}", "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}"
+"""Shown for a figure that doesn't exist, which isn't zero; behind a factor; as wide as a plus, as no hyphen is."""
 
 
 def figure(value: float | None, digits: int = 2) -> str:
     """A number with this many decimals, thousands apart."""
-    return NOTHING if value is None else f"{value:,.{digits}f}".replace(",", THOUSANDS).replace("-", MINUS)
+    apart = "\N{NARROW NO-BREAK SPACE}"
+    return NOTHING if value is None else f"{value:,.{digits}f}".replace(",", apart).replace("-", MINUS)
 
 
 def significant(value: float | None, digits: int = 3) -> str:
@@ -63,18 +52,11 @@ class Mark(NamedTuple):
     words: str
 
 
-DUMMY = Mark("\N{DAGGER}", "dummy weights")
-REPLAYED = Mark("\N{DOUBLE DAGGER}", "acceptance replayed")
-DENOISED = Mark("\N{SECTION SIGN}", "denoising steps replayed")
-DRAWN = Mark("\N{PILCROW SIGN}", "experts drawn")
-
 REPLAY = "replayed:"
 """How an `acceptance_source` begins that was not measured; its source follows."""
 
 REPLAY_NUMBER = "replay_number"
 """Of the page's rows, in addition to their own columns: which of the page's sources it was, from 1."""
-
-SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 MARKED = ("weights", "acceptance_source", "denoising_steps", "canvas_length")
 """The columns that say so or name the cell, and that comparisons lack; `made_up`, which tells of drawn experts, they
@@ -85,13 +67,14 @@ def marks(row: Row) -> list[Mark]:
     """The marks that the name must have wherever one of its figures is shown; none: the model was really run."""
     is_dummy, source = row.get("weights") == "dummy", row.get("acceptance_source") or ""
     number = row.get(REPLAY_NUMBER) or 1
-    which = str(number).translate(SUPERSCRIPTS) if number > 1 else ""
-    replayed = Mark(REPLAYED.sign + which, f"{REPLAYED.words} from {source.removeprefix(REPLAY)}")
+    which = str(number).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")) if number > 1 else ""
+    is_denoised = is_dummy and row.get("denoising_steps") is not None
+    replayed = Mark(f"\N{DOUBLE DAGGER}{which}", f"acceptance replayed from {source.removeprefix(REPLAY)}")
     found = {
-        DUMMY: is_dummy,
+        Mark("\N{DAGGER}", "dummy weights"): is_dummy,
         replayed: source.startswith(REPLAY),
-        DENOISED: is_dummy and row.get("denoising_steps") is not None,
-        DRAWN: "routing=random" in (row.get("made_up") or ""),
+        Mark("\N{SECTION SIGN}", "denoising steps replayed"): is_denoised,
+        Mark("\N{PILCROW SIGN}", "experts drawn"): "routing=random" in (row.get("made_up") or ""),
     }
     return [mark for mark, applies in found.items() if applies]
 
@@ -110,7 +93,7 @@ def technique_name(row: Row) -> str:
     """Technique with what a row asked of it, e.g. `mtp K=4`, `diffusion 16 steps`, `diffusion 16 steps canvas 128`."""
     said = {"k": "K={}", "denoising_steps": "{} steps", "canvas_length": "canvas {}"}
     asked = [form.format(row[name]) for name, form in said.items() if row.get(name) is not None]
-    return " ".join([METHOD_NAMES.get(row["technique"]) or row["technique"], *asked])
+    return " ".join(["AR" if row["technique"] == "ar" else row["technique"], *asked])
 
 
 def technique_label(row: Row) -> str:

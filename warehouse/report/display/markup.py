@@ -1,7 +1,6 @@
 """HTML that can't forget to escape, and what the page is made of: sections with plots.
 
-Elements are built, never pasted together. A plain `str` is text and is escaped wherever it goes. Only `tag` and `join`
-make `Markup`, apart from constants of our own.
+A plain `str` is text and is escaped wherever it goes; only `tag`, `join` and constants of our own make `Markup`.
 """
 
 from __future__ import annotations
@@ -23,44 +22,25 @@ class Markup(str):
 Child = str | Markup | None
 """What an element may contain; None is left out."""
 
-Attribute = str | int | float | None
-"""Value of an attribute; with None it is not written."""
 
-VOID = ("meta",)
-"""Elements without an end tag."""
-
-
-def tag(name: str, /, *children: Child, **attributes: Attribute) -> Markup:
+def tag(name: str, /, *children: Child, **attributes: str | int | float | None) -> Markup:
     """An element. `class_` means `class`, `aria_label` means `aria-label`, `view_box` is SVG's `viewBox`."""
-    written = "".join(
-        f' {_attribute_name(key)}="{escape(_attribute_text(value))}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    if name in VOID:
+    written = ""
+    for key, value in attributes.items():
+        if value is not None:
+            called = "viewBox" if key == "view_box" else key.rstrip("_").replace("_", "-")
+            said = f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+            written += f' {called}="{escape(said)}"'
+    if name == "meta":  # has no end tag
         return Markup(f"<{name}{written}>")
     return Markup(f"<{name}{written}>{join(children)}</{name}>")
 
 
 def join(children: Iterable[Child]) -> Markup:
     """Elements and texts one after the other."""
-    return Markup(
-        "".join(child if isinstance(child, Markup) else escape(child) for child in children if child is not None)
-    )
+    known = (child for child in children if child is not None)
+    return Markup("".join(child if isinstance(child, Markup) else escape(child) for child in known))
 
-
-def _attribute_name(key: str) -> str:
-    if key == "view_box":
-        return "viewBox"
-    return key.rstrip("_").replace("_", "-")
-
-
-def _attribute_text(value: str | int | float) -> str:
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
-
-
-LAST_OF_STEPS = 90
-"""Place of a step's section that names none: after all other steps', before the flagged rows."""
 
 FEWEST_BARS = 2
 """Of a drawing whose bars are compared with one another: a single one says no more than its row of the table."""
@@ -79,16 +59,14 @@ def several(rows: Sequence[Row]) -> str:
 
 
 class Section(NamedTuple):
-    """A section that a step, or the page itself, contributes.
-
-    `anchor` and `name` are for the table of contents. `make` returns None where it has nothing to say. Sections are
-    sorted by `place`.
-    """
+    """A section that a step, or the page itself, contributes: `anchor` and `name` are for the table of contents."""
 
     anchor: str
     name: str
     make: Callable[[View], Markup | None]
-    place: int = LAST_OF_STEPS
+    """Returns None where it has nothing to say."""
+    place: int = 90
+    """Sections are sorted by it; where a step names none, after all other steps', before the flagged rows."""
 
 
 def section(anchor: str, title: str, lead: str, *content: Child) -> Markup:

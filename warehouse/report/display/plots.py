@@ -6,31 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from warehouse.report.display.drawing import (
-    LETTER,
-    WIDTH,
-    Scale,
-    axis_below,
-    colour,
-    fill,
-    line,
-    name_of,
-    svg,
-    text,
-)
-from warehouse.report.display.figures import (
-    TIMES,
-    Row,
-    ar_name,
-    figure,
-    rate,
-    technique_label,
-    technique_sign,
-)
+from warehouse.report.display import drawing
+from warehouse.report.display.drawing import WIDTH, Scale, axis_below, colour, fill, line, name_of, svg, text
+from warehouse.report.display.figures import TIMES, Row, ar_name, figure, rate, technique_label, technique_sign
 from warehouse.report.display.markup import FEWEST_BARS, Child, Markup, plot, tag
+from warehouse.report.display.view import grouped
 
-LABELS, MOST_LABELS = 108.0, 160.0
-"""Room for names left of bars, and the most that long ones get of it."""
+LABELS = 108.0
+"""Room for names left of bars, at the least."""
 
 BAR, GAP = 13.0, 5.0
 """Height of a bar and the space below it."""
@@ -50,30 +33,17 @@ class Bar(NamedTuple):
 def cell_bars(
     rows: Sequence[Row], column: str, shown: Callable[[float], str], title: str, said: str, *, right: float
 ) -> Markup:
-    """A figure of several cells; of one that isn't ok the bar is pale and the name has a mark.
+    """A figure of several cells, with room for it `right` of the bars, and what is said of the whole drawing.
 
-    Args:
-        rows: that have the figure.
-        column: the figure's.
-        shown: the figure as text.
-        title: of the drawing; in small letters its unit.
-        said: the description.
-        right: room for the figures behind the bars.
+    Of a cell that isn't ok the bar is pale and the name has a mark.
     """
     usual = usual_precision(rows)
-    bars = [
-        Bar(
-            bar_label(row, usual),
-            row[column],
-            fill(row),
-            shown(row[column]),
-            row.get(f"{column}_lo"),
-            row.get(f"{column}_hi"),
-        )
-        for row in rows
-    ]
+    bars = []
+    for row in rows:
+        low, high = row.get(f"{column}_lo"), row.get(f"{column}_hi")
+        bars.append(Bar(bar_label(row, usual), row[column], fill(row), shown(row[column]), low, high))
     longest = max(bar.high or bar.value for bar in bars)
-    scale = Scale(0, longest * 1.04, room_for_labels([bar.name for bar in bars]), WIDTH - right)
+    scale = Scale(0, longest * 1.04, drawing.room_for_names([bar.name for bar in bars], LABELS, 10), WIDTH - right)
     bottom = len(bars) * (BAR + GAP)
     axis = axis_below(scale, bottom, 0, UNITS[column])
     return svg(title, said, bottom + 34, [axis, *_drawn_bars(scale, bars)], rows)
@@ -104,14 +74,11 @@ def rate_bars(rows: Sequence[Row]) -> Markup:
     return cell_bars(rows, "tok_s", rate, "Tokens per second", said, right=40)
 
 
-PHASE_COLOURS = {"measure": "c1", "lost": "c2"}
-"""What was worth its money, and what was thrown away; other phases are grey."""
-
-
 def phase_bars(phases: Sequence[tuple[str, float, str]]) -> Markup:
     """What a bill was for: name, share (0 to 1) and label of every phase."""
     scale = Scale(0, max(max(share for _, share, _ in phases), 0.01), LABELS - 30, WIDTH - 96)
-    bars = [Bar(name, share, f"fill {PHASE_COLOURS.get(name, 'c0')}", label) for name, share, label in phases]
+    colours = {"measure": "c1", "lost": "c2"}  # worth its money, and thrown away; other phases are grey
+    bars = [Bar(name, share, f"fill {colours.get(name, 'c0')}", label) for name, share, label in phases]
     said = "; ".join(f"{name} {label}" for name, _, label in phases)
     return svg("The bill by phase", said, len(phases) * (BAR + GAP), _drawn_bars(scale, bars))
 
@@ -132,15 +99,10 @@ def bar_label(row: Row, usual: str) -> str:
     return name_of([row], cell_name(row, usual))
 
 
-def room_for_labels(names: Sequence[str]) -> float:
-    """What names take left of their bars."""
-    return min(MOST_LABELS, max(LABELS, 10 + LETTER * max(map(len, names))))
-
-
 def score_dots(rows: Sequence[Row]) -> Markup:
     """Scores with 95 % intervals over items, each of one arm; differences are in the table of pairs."""
     usual = usual_precision(rows)
-    scale = Scale(0, 1, room_for_labels([bar_label(row, usual) for row in rows]), WIDTH - 12)
+    scale = Scale(0, 1, drawing.room_for_names([bar_label(row, usual) for row in rows], LABELS, 10), WIDTH - 12)
     drawn: list[Child] = []
     for number, row in enumerate(rows):
         middle = 12 + number * 20.0
@@ -155,9 +117,6 @@ def score_dots(rows: Sequence[Row]) -> Markup:
     return svg("Accuracy", said, top + 32, [axis, *drawn], rows)
 
 
-PALEST = 0.4
-"""Opacity of the smallest K's bar among those of one colour; the largest has all of it."""
-
 GROUP_LABELS = 92.0
 THIN_BAR, THIN_GAP, BETWEEN = 9.0, 2.0, 7.0
 """Height of a bar in a group, the space below it, and below a group."""
@@ -166,16 +125,7 @@ THIN_BAR, THIN_GAP, BETWEEN = 9.0, 2.0, 7.0
 def speedup_plots(
     rows: Sequence[Row], what: str, name_of: Callable[[Row], str], names: Sequence[str], loads: Sequence[int], note: str
 ) -> list[Markup]:
-    """Speedups by `what` at each of some loads.
-
-    Args:
-        rows: with a speedup, of one bench.
-        what: a group of bars is.
-        name_of: the group of a row.
-        names: groups, in their order.
-        loads: requests in flight.
-        note: what the plots are of.
-    """
+    """Speedups of one bench's rows by `what`, whose names are in their order, at each of some requests in flight."""
     made = []
     for number in loads:
         here = [row for row in rows if row["concurrency"] == number]
@@ -208,25 +158,21 @@ def _grouped_bars(groups: Sequence[tuple[str, Sequence[Row]]], what: str) -> Mar
     for name, row in {technique_sign(row): row for row in rows}.items():
         drawn += [_block(row, height, THIN_BAR, opacity), text(GROUP_LABELS + 14, height + 8.5, name, "name")]
         height += 14
-    said = "; ".join(
-        f"{group}: "
-        + ", ".join(f"{technique_label(row)} {figure(row['speedup'])} {TIMES} {ar_name(row)}" for row in cells)
-        for group, cells in groups
-    )
-    return svg(f"Speedup by {what}", said, height, [axis, one, *drawn], rows)
+    said = []
+    for group, cells in groups:
+        gains = (f"{technique_label(row)} {figure(row['speedup'])} {TIMES} {ar_name(row)}" for row in cells)
+        said.append(f"{group}: {', '.join(gains)}")
+    return svg(f"Speedup by {what}", "; ".join(said), height, [axis, one, *drawn], rows)
 
 
 def _opacities(rows: Sequence[Row]) -> dict[str, float]:
-    """By a cell's name: bars of one technique have its colour, and the larger their K the more of it."""
-    named = {technique_sign(row): row for row in rows}
-    kinds: dict[str, list[str]] = {}
-    for name, row in sorted(named.items(), key=lambda each: (each[1]["k"] or 0, each[0])):
-        kinds.setdefault(colour(row["technique"]), []).append(name)
-    return {
-        name: 1 - (1 - PALEST) * (len(names) - 1 - place) / max(1, len(names) - 1)
-        for names in kinds.values()
-        for place, name in enumerate(names)
-    }
+    """By a cell's name: bars of one technique have its colour, of the largest K all of it, of the smallest 0.4."""
+    by_k = sorted({technique_sign(row): row for row in rows}.items(), key=lambda each: (each[1]["k"] or 0, each[0]))
+    found = {}
+    for cells in grouped([row for _, row in by_k], lambda row: colour(row["technique"])).values():
+        for place, row in enumerate(cells):
+            found[technique_sign(row)] = 1 - (1 - 0.4) * (len(cells) - 1 - place) / max(1, len(cells) - 1)
+    return found
 
 
 def _block(row: Row, top: float, width: float, opacity: Mapping[str, float]) -> Markup:

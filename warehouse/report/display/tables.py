@@ -50,33 +50,18 @@ def table(
 ) -> Markup:
     """Rows in a box that scrolls sideways on its own; the first column stays in sight.
 
-    Args:
-        label: what the table shows, for screen readers.
-        headings: its columns; the first one names the row.
-        rows: what to show.
-        file: the dataset's table that has the rows beyond `MOST_ROWS`; None: all are shown.
-        share: the group of a row, each of which is shown as far as the room goes.
-        named: others whose names a column has, with their signs.
+    `label` is for screen readers. `file`: the table with the rows beyond `MOST_ROWS`; None: all are shown. `share`: the
+    group of a row, each shown as far as the room goes. `named`: others whose names a column has.
     """
     shown, left = (rows, 0) if file is None else (fair_share(rows, share), len(rows) - MOST_ROWS)
     first, *others = headings
     head = tag("tr", *(tag("th", column.title, scope="col", class_=column.kind or None) for column in headings))
-    body = (
-        tag(
-            "tr",
-            tag("th", first.cell(row), scope="row"),
-            *(tag("td", column.cell(row), class_=column.kind or None) for column in others),
-        )
-        for row in shown
-    )
-    box = tag(
-        "div",
-        tag("table", tag("thead", head), tag("tbody", *body)),
-        class_="scroll",
-        role="region",
-        aria_label=label,
-        tabindex=0,
-    )
+    body = []
+    for row in shown:
+        cells = (tag("td", column.cell(row), class_=column.kind or None) for column in others)
+        body.append(tag("tr", tag("th", first.cell(row), scope="row"), *cells))
+    inside = tag("table", tag("thead", head), tag("tbody", *body))
+    box = tag("div", inside, class_="scroll", role="region", aria_label=label, tabindex=0)
     signs = dict.fromkeys(mark for row in (*shown, *named) for mark in marks(row))
     legend = "; ".join(f"{mark.sign} {mark.words}" for mark in signs)
     more = tag("p", f"{plural(left, 'row')} more in {file}.parquet.") if left > 0 else None
@@ -122,9 +107,8 @@ def on_card(rows: Sequence[Row]) -> Callable[[Row], str]:
 
 def naming(rows: Sequence[Row]) -> list[Heading]:
     """The column that names a cell: technique and K, then whatever else tells the cells of these rows apart."""
-    names = [
-        name for name in ("model", "precision", "engine", "gpu", "run_id") if len({row.get(name) for row in rows}) > 1
-    ]
+    facts = ("model", "precision", "engine", "gpu", "run_id")
+    names = [name for name in facts if len({row.get(name) for row in rows}) > 1]
 
     def cell(row: Row) -> Markup:
         others = [str(row[name]) for name in names if row[name] is not None]
@@ -134,20 +118,13 @@ def naming(rows: Sequence[Row]) -> list[Heading]:
     return [Heading("technique", cell, "")]
 
 
-PROMPT_SLACK = 0.01
-"""Prompts may be so much longer or shorter than their condition says, as a share, before the table says it."""
-
-BETWEEN_STARTS = "between starts"
-"""What an interval covers if it rests on several starts; a table in which all do doesn't say so row by row."""
-
-
 def condition_cell(row: Row) -> Child:
     """The condition's name; with what isn't as it says: the prompts' real length, answers that end by themselves."""
     sent, asked, notes = row["prompt_tokens"], row["context_tokens"], []
     if row["mode"] == NATURAL and row["step"] != LOAD_STEP:  # of a prompt suite all do
         mean = row.get("answer_tokens")
         notes.append("answers end by themselves" + ("" if mean is None else f", {figure(mean, 0)} tokens on average"))
-    if sent is not None and asked and abs(sent / asked - 1) > PROMPT_SLACK:
+    if sent is not None and asked and abs(sent / asked - 1) > 0.01:  # less isn't worth a word
         notes.append(f"sent {figure(sent, 0)} tokens, not {figure(asked, 0)}")
     return join([str(row["condition"]), *(tag("small", note) for note in notes)])
 
@@ -157,14 +134,11 @@ CONDITION = Heading("condition", condition_cell, "")
 
 def rate_columns(rows: Sequence[Row]) -> list[Heading]:
     """Rate, interval and what is behind it; bandwidth and price where there are any."""
+    scope = Heading("interval holds", lambda row: NOTHING if row["tok_s_lo"] is None else row["interval_scope"], "")
     columns = [
         Heading("tok/s", lambda row: rate(row["tok_s"])),
         Heading("95 % interval", lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 0)),
-        *(
-            []
-            if all(row["interval_scope"] == BETWEEN_STARTS for row in rows)
-            else [Heading("interval holds", _scope, "")]
-        ),
+        *([] if all(row["interval_scope"] == "between starts" for row in rows) else [scope]),
         Heading("starts", lambda row: figure(row["visits"], 0)),
         Heading("repeats", lambda row: figure(row["repeats"], 0)),
         Heading("cv", lambda row: percent(row["cv"])),
@@ -185,7 +159,3 @@ def percent(value: float | None, digits: int = 1) -> str:
 def _used(value: float | None) -> str:
     """A share that is there, however small: of a tiny model 0 % would say that nothing is read."""
     return NOTHING if value is None else f"{significant(100 * value, 2)}%"
-
-
-def _scope(row: Row) -> str:
-    return NOTHING if row["tok_s_lo"] is None else row["interval_scope"]

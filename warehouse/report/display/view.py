@@ -33,42 +33,26 @@ def benches_of(rows: Sequence[Row], *, by_precision: bool = True) -> list[list[R
     return [*groups.values()]
 
 
-def cell_of(row: Row) -> Cell:
+def cell_of(row: Row) -> tuple[str, str]:
     """The cell in its run."""
     return row["run_id"], row["cell_key"]
 
 
-DEMO_FAMILY_PREFIX = "tiny-"
-"""Prefix of families that this project trains itself, on a laptop."""
-
 RATE_MODES = ("fixed", "natural", "decode")
 """Modes whose tokens per second are a result; those of `stream` and `prefill` only say when tokens arrive."""
-
-PESSIMISM = ("worse", "inconclusive", "non-inferior")
-"""Conclusions about accuracy, the least favourable first."""
 
 LOAD_STEP, PROMPTS_STEP, DEPTH_STEP, MEMORY_STEP = "load", "prompts", "depth", "memory"
 
 APART = (LOAD_STEP, PROMPTS_STEP, DEPTH_STEP)
-"""Steps whose rates have sections of their own: a load, given prompts, and a part of a request.
-
-Where nothing else was timed on a bench, the first of these that was timed is its headline."""
-
+"""Steps whose rates have sections of their own. On a bench with no other rate the first of these is the headline."""
 
 Bench = tuple[str, str, str]
 """Model, engine and kind of machine: what shares a table and a plot."""
 
 
-Cell = tuple[str, str]
-"""Run and key."""
-
-
 @dataclass(frozen=True)
 class View:
-    """Rows of the newest run of every cell and step on every machine, their comparisons, and all attempts.
-
-    Nothing in it changes; what is asked for again and again, row by row of a table, is sorted out once.
-    """
+    """Rows of the newest run of every cell and step on every machine, their comparisons, and all attempts."""
 
     rows: list[Row]
     pairs: list[Row]
@@ -80,11 +64,11 @@ class View:
     published: Sequence[Published] = ()
     """What others published; no part of a snapshot."""
     load: Sequence[Row] = ()
-    """Latencies under load of the rows that are shown; likewise."""
+    """Latencies under load of the rows that are shown."""
     k_curves: Sequence[Row] = ()
-    """Speeds over K of the rows that are shown; likewise."""
+    """Speeds over K of the rows that are shown."""
     recommendations: Sequence[Row] = ()
-    """Which K, of the curves that are shown; likewise."""
+    """Which K, of the curves that are shown."""
 
     def of(self, **columns: Any) -> list[Row]:
         """Rows that have all of these values."""
@@ -99,18 +83,10 @@ class View:
         """Whether all rates are those of steps that have sections of their own."""
         return bool(self.rates) and all(row["step"] in APART for row in self.rates)
 
-    def diagnostics(self) -> list[Row]:
-        """Scores by readers that don't count: what a careless grader would have published."""
-        return [row for row in self.rows if row["extractor"] in DIAGNOSTIC_EXTRACTORS]
-
     def flagged(self) -> list[Row]:
         """Rejected and suspect rows, the worst first."""
         found = [row for row in self.rows if row["verdict"] != "ok" and row["extractor"] not in DIAGNOSTIC_EXTRACTORS]
         return sorted(found, key=lambda row: row["verdict"] != "rejected")
-
-    def benches(self) -> list[Bench]:
-        """Every model, engine and machine that was measured."""
-        return sorted({bench(row) for row in self.rows})
 
     def speed_pair(self, row: Row) -> Row | None:
         """The comparison of a speed row with AR; None: there is none."""
@@ -139,11 +115,7 @@ class View:
 
     @cached_property
     def rates(self) -> list[Row]:
-        """Rows with a headline rate, whatever their verdict.
-
-        Where nothing else was timed on a bench, the rates of a prompt suite under load are its headline. Without these,
-        the rates of named workloads are, then those of generation at a depth. Rates of single categories never are.
-        """
+        """Rows with a headline rate, whatever their verdict; those of single categories are none."""
         rated = [row for row in self.rows if row["mode"] in RATE_MODES and row["tok_s"] is not None]
         whole = [row for row in rated if row["step"] != LOAD_STEP or category_of(row["condition"]) is None]
         first: dict[Bench, int] = {}
@@ -161,7 +133,7 @@ class View:
         return [row for row in self.rows if counts(row)]
 
     @cached_property
-    def _by_cell(self) -> dict[Cell, list[Row]]:
+    def _by_cell(self) -> dict[tuple[str, str], list[Row]]:
         return grouped(self.rows, cell_of)
 
     @cached_property
@@ -180,7 +152,8 @@ def _rank(row: Row) -> int:
 
 def favour(pair: Row) -> tuple[int, float]:
     """Least favourable first: by conclusion, then by how large a loss is still possible, in margins."""
-    return PESSIMISM.index(pair["conclusion"]), pair["bound_lo"] / pair["margin"]
+    worst_first = ("worse", "inconclusive", "non-inferior")
+    return worst_first.index(pair["conclusion"]), pair["bound_lo"] / pair["margin"]
 
 
 def bench(row: Row) -> Bench:
@@ -190,7 +163,7 @@ def bench(row: Row) -> Bench:
 
 def small_origin(row: Row) -> str:
     """Where a figure is from that is real but says nothing of large models on a GPU; empty: it is of such a model."""
-    is_tiny, is_of_cpu = str(row["family"]).startswith(DEMO_FAMILY_PREFIX), row["gpu"] == "cpu"
+    is_tiny, is_of_cpu = str(row["family"]).startswith("tiny-"), row["gpu"] == "cpu"
     return " on ".join(["a tiny demonstration model"] * is_tiny + ["a CPU"] * is_of_cpu)
 
 
@@ -250,36 +223,32 @@ def headline_shape(rows: list[Row]) -> LoadShape | None:
     return load_shape(min(known, key=lambda row: [row[name] or 0 for name in lightest]))
 
 
-CELL_ON = ("cell_key", "gpu", "step")
-"""What is measured anew: a cell's key doesn't name the machine, so the same cell elsewhere replaces nothing."""
-
-HELD_AGAINST = ("run_id", "precision", "engine", "gpu", "step")
-"""What a row shares with the AR row of its run, whose model is the row's `compared_as`."""
-
-
 def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
-    """Pick what is shown: the newest run of every cell and step on every machine, and the AR it was compared with.
-
-    Args:
-        tables: of one snapshot.
-    """
-    everything = tables["results_consolidated"]
+    """Pick what is shown: the newest run of every cell and step on every machine, and the AR it was compared with."""
+    everything, curves = tables["results_consolidated"], tables["k_curves"]
     kept = _newest(everything)
-    shown = everything.join(kept, on=kept.columns, how="semi", maintain_order="left")
+    shown = _among(everything, kept)
     runs = shown.select("run_id", "gpu").unique()
-    visits, load, curves = (tables[name] for name in ("visits", "load", "k_curves"))
-    pairs = _named(_pairs(tables["pairs"], kept, runs), shown)
+    is_placebo = pl.col("kind") == "placebo"  # of all runs shown, because a control need not be a cell of the run
+    compared, placebos = tables["pairs"].filter(~is_placebo), tables["pairs"].filter(is_placebo)
+    pairs = _named(pl.concat([_among(compared, kept), _among(placebos, runs)]), shown)
     rows, pairs, attempts = _numbered(shown, pairs, tables["attempts"])
+    gone = _points(curves, kept, "anti")  # what rests on a row measured anew since is out of date
+    recommended = tables["recommendations"].join(gone, on=CURVE, how="anti", nulls_equal=True, maintain_order="left")
     return View(
         rows=[*rows.to_dicts()],
         pairs=[*pairs.to_dicts()],
         attempts=[*attempts.to_dicts()],
         older_rows=everything.height - shown.height,
-        visits=[*visits.join(runs, on=runs.columns, how="semi", maintain_order="left").to_dicts()],
-        load=[*load.join(kept, on=kept.columns, how="semi", maintain_order="left").to_dicts()],
-        k_curves=[*_points(curves, kept, "semi").to_dicts()],
-        recommendations=_of_curves(tables["recommendations"], curves, kept),
+        visits=_among(tables["visits"], runs).to_dicts(),
+        load=_among(tables["load"], kept).to_dicts(),
+        k_curves=_points(curves, kept, "semi").to_dicts(),
+        recommendations=recommended.to_dicts(),
     )
+
+
+def _among(frame: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
+    return frame.join(shown, on=shown.columns, how="semi", maintain_order="left")
 
 
 def _numbered(*frames: pl.DataFrame) -> list[pl.DataFrame]:
@@ -288,17 +257,8 @@ def _numbered(*frames: pl.DataFrame) -> list[pl.DataFrame]:
     sources = dict.fromkeys(source for each in said for source in each if (source or "").startswith(REPLAY))
     numbers = {source: number for number, source in enumerate(sources, 1)}
     number = pl.col("acceptance_source").replace_strict(numbers, default=None, return_dtype=pl.Int64)
-    return [
-        frame.with_columns(number.alias(REPLAY_NUMBER)) if "acceptance_source" in frame.columns else frame
-        for frame in frames
-    ]
-
-
-def _of_curves(recommended: pl.DataFrame, curves: pl.DataFrame, kept: pl.DataFrame) -> list[Row]:
-    """Recommendations of curves that are shown whole: one that rests on a row measured anew since is out of date."""
-    gone = _points(curves, kept, "anti")
-    whole = recommended.join(gone, on=CURVE, how="anti", nulls_equal=True, maintain_order="left")
-    return [*whole.to_dicts()]
+    numbered = number.alias(REPLAY_NUMBER)
+    return [each.with_columns(numbered) if "acceptance_source" in each.columns else each for each in frames]
 
 
 def _points(curves: pl.DataFrame, kept: pl.DataFrame, how: Literal["semi", "anti"]) -> pl.DataFrame:
@@ -308,34 +268,28 @@ def _points(curves: pl.DataFrame, kept: pl.DataFrame, how: Literal["semi", "anti
 
 
 def _newest(rows: pl.DataFrame) -> pl.DataFrame:
-    """Cell, machine, step and run of what is shown.
+    """Cell, machine, step and run of what is shown: the same cell on another machine replaces nothing.
 
     A run that measured only a control is shown next to what an earlier run measured, and replaces none of it. A run's
     AR stays as long as a row that was divided by it stays, even if AR was measured again since.
     """
+    cell_on = ("cell_key", "gpu", "step")
     ordered = rows.sort("measured_at", "run_id")
     measured = ordered.filter(~pl.col("reasons").list.contains(Reason.NOT_MEASURED.value))
-    latest = [each.unique(CELL_ON, keep="last").select(*CELL_ON, "run_id") for each in (measured, ordered)]
+    latest = [each.unique(cell_on, keep="last").select(*cell_on, "run_id") for each in (measured, ordered)]
     newest = pl.concat(latest).unique()
-    others = rows.join(newest, on=newest.columns, how="semi").filter(pl.col("technique") != "ar")
+    others = _among(rows, newest).filter(pl.col("technique") != "ar")
     theirs = others.with_columns(model=pl.col("compared_as"))
-    baselines = rows.filter(technique="ar").join(theirs, on=(*HELD_AGAINST, "model"), how="semi")
+    held_against = ("run_id", "precision", "engine", "gpu", "step", "model")
+    baselines = rows.filter(technique="ar").join(theirs, on=held_against, how="semi")
     return pl.concat([newest, baselines.select(newest.columns)]).unique()
-
-
-def _pairs(pairs: pl.DataFrame, kept: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Comparisons of what is shown; placebos of all its runs, because a control need not be a cell of the run."""
-    is_placebo = pl.col("kind") == "placebo"
-    compared = pairs.filter(~is_placebo).join(kept, on=kept.columns, how="semi", maintain_order="left")
-    placebos = pairs.filter(is_placebo).join(runs, on=runs.columns, how="semi", maintain_order="left")
-    return pl.concat([compared, placebos])
 
 
 def _named(pairs: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
     """The pairs with what their cells' names must be marked by, which only rows know.
 
-    A placebo is listed under the cell that brought its AR along. It has that cell's weights, because dummy weights are
-    only compared with dummy ones. But it neither drafts nor denoises, so nothing else of it was replayed.
+    An A/A check is listed under the cell that brought its AR along, and has that cell's weights. But it neither drafts
+    nor denoises, so nothing else of it was replayed.
     """
     cell = ("run_id", "cell_key")
     facts = shown.select(*cell, *MARKED).unique(cell, keep="first", maintain_order=True)

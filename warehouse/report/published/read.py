@@ -1,7 +1,6 @@
 """The write-ups themselves: `load_write_up("mtp-gb10")` reads the file of that name next to this one.
 
-A row is what was measured under one condition, with every figure that its source prints for it. A figure that our
-tables have, too, has the name of our column. Field descriptions are units.
+A figure that our tables have, too, has the name of our column. Field descriptions are units.
 """
 
 from __future__ import annotations

@@ -16,8 +16,6 @@ from configs.steps.throughput import NATURAL
 from warehouse.dataset.tables import counts
 from warehouse.report.published.read import Published, PublishedRow
 
-GB = 1e9
-
 MEMORY_STEP, MEMORY_FIGURE = "memory", "memory_gb"
 """What a source's figure counts decides which of our memory step's means the same.
 
@@ -38,13 +36,13 @@ def ours_gb(row: Mapping[str, Any], published: PublishedRow) -> tuple[str, float
     if (row["gpus"] or 1) > 1:  # columns are of one card; all that is published is of one
         return None
     if published.memory_is == "in use":
-        column, found = (
-            "engine_memory_peak_bytes",
-            row["engine_memory_peak_bytes"] if _takes_what_it_needs(row) else None,
-        )
+        column, takes_what_it_needs = "engine_memory_peak_bytes", row["kv_cache_bytes"] is None
+        found = row[column] if takes_what_it_needs else None
     else:
-        column, found = "weights_bytes", _weights_and_cache(row)
-    return None if found is None else (column, found / GB)
+        column, found = "weights_bytes", None
+        if None not in (row["weights_bytes"], row["kv_bytes_per_token"]):
+            found = row["weights_bytes"] + row["kv_bytes_per_token"] * full_tokens(row)
+    return None if found is None else (column, found / 1e9)
 
 
 def _memory_differences(row: Mapping[str, Any], published: PublishedRow) -> Iterator[str]:
@@ -64,31 +62,15 @@ def full_tokens(row: Mapping[str, Any]) -> int:
     return int(row["context_tokens"] + row["output_tokens"])
 
 
-def _takes_what_it_needs(row: Mapping[str, Any]) -> bool:
-    return row["kv_cache_bytes"] is None
-
-
-def _weights_and_cache(row: Mapping[str, Any]) -> float | None:
-    weights, per_token = row["weights_bytes"], row["kv_bytes_per_token"]
-    return None if weights is None or per_token is None else weights + per_token * full_tokens(row)
-
-
 SHORT_CONTEXT_TOKENS = 1024
 """Contexts up to here are alike, whatever their length: a few MB of cache next to GB of weights. Also one that isn't
 published, which no write-up calls long."""
 
-ALIKE = 0.1
-"""Most by which longer contexts may differ, as a share: "8K" may be 8000 or 8192 tokens."""
-
 ANYWHERE = ("speedup", "score", MEMORY_FIGURE)
 """Figures that are compared across machines."""
 
-SERVED = ("model", "precision", "technique")
-"""What two rows that are compared have in common."""
-
-COMPARED = {name: name for name in ("speedup", "tok_s", "chars_s", "ttft_ms", "tpot_ms", "score")} | {
-    "wall_s": "answer_s",
-}
+_SAME = ("speedup", "tok_s", "chars_s", "ttft_ms", "tpot_ms", "score")
+COMPARED = {name: name for name in _SAME} | {"wall_s": "answer_s"}
 """Published figures with which columns of the dataset are compared, and those columns."""
 
 COMPARED_OF_A_PART = {
@@ -125,13 +107,10 @@ class Twin(NamedTuple):
 
     @property
     def is_comparable(self) -> bool:
-        """Whether the two may be divided: both ok; anything of the same kind of card, of another what isn't a speed.
-
-        Seconds of an answer up to another cap are of another answer.
-        """
+        """Whether the two may be divided: both ok; anything of the same kind of card, of another what isn't a speed."""
         if (self.row["verdict"], self.published.row.verdict) != ("ok", "ok"):
             return False
-        if self.figure == "wall_s" and _other_length(self.row, self.published.row):
+        if self.figure == "wall_s" and _other_length(self.row, self.published.row):  # of another answer, then
             return False
         return self.figure in ANYWHERE or self.row["gpu"] == self.published.write_up.gpu
 
@@ -155,7 +134,7 @@ def twins(rows: Sequence[Mapping[str, Any]], published: Sequence[Published]) -> 
 
 def _alike(row: Mapping[str, Any], published: PublishedRow) -> bool:
     """What is served is the same and so is the load; a K that wasn't published may be any."""
-    if row.get("made_up") or any(row[name] != getattr(published, name) for name in SERVED):
+    if row.get("made_up") or any(row[name] != getattr(published, name) for name in ("model", "precision", "technique")):
         return False
     if published.k not in (None, row["k"]) or published.extractor is not None:
         return False
@@ -175,8 +154,8 @@ def _alike(row: Mapping[str, Any], published: PublishedRow) -> bool:
 def _same_text(row: Mapping[str, Any], published: PublishedRow) -> bool:
     """A workload is compared with that workload, a category with that category, all text with all."""
     condition, workload = row["condition"] or "", published.workload
-    if row["step"] == "prompts":
-        return workload is not None and _plain(workload) == workload_of(condition)
+    if row["step"] == "prompts":  # in our files `Q&A` is `qa`
+        return workload is not None and re.sub(r"\W", "", workload).lower() == workload_of(condition)
     theirs = None if workload is None else workload.lower()  # `STEM` is our `stem`
     return theirs == (category_of(condition) if row["step"] == "load" else None)
 
@@ -188,11 +167,6 @@ def _same_load(row: Mapping[str, Any], published: PublishedRow) -> bool:
     return bool(row["concurrency"] == published.concurrency)
 
 
-def _plain(workload: str) -> str:
-    """A workload's name as our files write it: `Q&A` is `qa`."""
-    return re.sub(r"\W", "", workload).lower()
-
-
 def _same_suite(row: Mapping[str, Any], published: PublishedRow) -> bool:
     """By the step's name, which begins with its suite's; and by the framework where it was published."""
     step, suite = (name.removeprefix("eval-").replace("-", "") for name in (row["step"], published.suite or ""))
@@ -202,7 +176,8 @@ def _same_suite(row: Mapping[str, Any], published: PublishedRow) -> bool:
 def _near(ours: int, theirs: int) -> bool:
     if max(ours, theirs) <= SHORT_CONTEXT_TOKENS:
         return True
-    return min(ours, theirs) > SHORT_CONTEXT_TOKENS and abs(ours - theirs) <= ALIKE * max(ours, theirs)
+    is_about = abs(ours - theirs) <= 0.1 * max(ours, theirs)  # "8K" may be 8000 or 8192 tokens
+    return min(ours, theirs) > SHORT_CONTEXT_TOKENS and is_about
 
 
 def _as_long(row: Mapping[str, Any], published: PublishedRow) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from configs.steps.depth import DECODE, PREFILL
 from warehouse.ledger.verdicts import worst
@@ -11,7 +12,7 @@ from warehouse.report.display.curves import curves, lines_of
 from warehouse.report.display.figures import NOTHING, Row, figure, plural, rate, span
 from warehouse.report.display.markup import Child, Markup, Section, plot, plots_of, section
 from warehouse.report.display.tables import Heading, naming, table, verdict_mark, without_empty
-from warehouse.report.display.view import DEPTH_STEP, View, ar_first, bench, benches_of, note_of
+from warehouse.report.display.view import DEPTH_STEP, View, ar_first, bench, benches_of, grouped, note_of
 
 LEAD = (
     "Each prompt has the depth's tokens and those of pp behind them, and is answered with exactly those of tg: "
@@ -39,10 +40,7 @@ def depth_section(view: View) -> Markup | None:
         Heading("TTFT, ms", _of(PREFILL, lambda row: figure(row["ttft_ms"], 1))),
         Heading("pp speedup", _of(PREFILL, lambda row: figure(row["speedup"]))),
         Heading(f"{_names(rated, DECODE)} tok/s", _of(DECODE, _mean)),
-        Heading(
-            "95 % interval",
-            _of(DECODE, lambda row: span(row["tok_s_lo"], row["tok_s_hi"], 0 if row["tok_s"] >= 100 else 1)),
-        ),
+        Heading("95 % interval", _of(DECODE, _interval)),
         Heading("peak", _of(DECODE, lambda row: with_sd(row["peak_tok_s"], row["peak_tok_s_sd"]))),
         Heading("tg speedup", _of(DECODE, lambda row: figure(row["speedup"]))),
         Heading("95 % interval", _of(DECODE, lambda row: span(row["speedup_lo"], row["speedup_hi"]))),
@@ -66,6 +64,10 @@ def _mean(row: Row) -> str:
     return with_sd(row["tok_s_mean"], row["tok_s_sd"])
 
 
+def _interval(row: Row) -> str:
+    return span(row["tok_s_lo"], row["tok_s_hi"], 0 if row["tok_s"] >= 100 else 1)
+
+
 def _of(mode: str, cell: Callable[[Row], Child]) -> Callable[[Row], Child]:
     """A cell about one part of a depth; a dash where that wasn't measured."""
     return lambda row: NOTHING if row[mode] is None else cell(row[mode])
@@ -79,31 +81,19 @@ def _names(rows: Sequence[Row], mode: str) -> str:
 
 def _window(rows: Sequence[Row]) -> str:
     windows = sorted({row["peak_window_s"] for row in rows if row["peak_window_s"] is not None})
-    return " or ".join("second" if each == 1 else _milliseconds(each) for each in windows) or "second"
-
-
-def _milliseconds(seconds: float) -> str:
-    return plural(round(1000 * seconds), "millisecond")
+    said = ["second" if each == 1 else plural(round(1000 * each), "millisecond") for each in windows]
+    return " or ".join(said) or "second"
 
 
 def _in_order(rated: Sequence[Row]) -> list[Row]:
     """One row for each cell, depth and concurrency, with its two parts; AR first, then by name."""
-    parts: dict[tuple[object, ...], dict[str, Row]] = {}
-    for row in rated:
-        key = (row["run_id"], row["cell_key"], row["concurrency"], row["depth_tokens"], row["context_tokens"])
-        parts.setdefault(key, {})[row["mode"]] = row
-    rows = [
-        {**(each.get(DECODE) or each[PREFILL]), PREFILL: each.get(PREFILL), DECODE: each.get(DECODE)}
-        | {"verdict": worst(part["verdict"] for part in each.values())}
-        for each in parts.values()
-    ]
-    return sorted(
-        rows,
-        key=lambda row: (
-            *(*bench(row), row["precision"], *ar_first(row)),
-            *(row["run_id"], row["concurrency"], row["depth_tokens"]),
-        ),
-    )
+    place = itemgetter("run_id", "concurrency", "depth_tokens")
+    rows = []
+    for both in grouped(rated, lambda row: (*place(row), row["cell_key"], row["context_tokens"])).values():
+        parts = dict.fromkeys((PREFILL, DECODE)) | {row["mode"]: row for row in both}
+        verdict = worst(part["verdict"] for part in parts.values() if part is not None)
+        rows.append({**(parts[DECODE] or parts[PREFILL] or {}), **parts, "verdict": verdict})
+    return sorted(rows, key=lambda row: (*bench(row), row["precision"], *ar_first(row), *place(row)))
 
 
 def _drawings(rows: Sequence[Row]) -> list[Markup]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any
 
 from configs.steps.load import OPEN, category_of
 from warehouse.report.display.claims import speedup_columns
@@ -44,6 +47,9 @@ RATE_LEAD = (
 
 ALL, FOLLOWED = "Dashed: all that is offered.", "Where the engine follows."
 """What the captions of plots say."""
+
+in_flight = itemgetter("concurrency")
+"""The load of a closed loop."""
 
 Value = Callable[[Row], float | None]
 
@@ -165,8 +171,7 @@ def rate_section(view: View) -> Markup | None:
 
 
 def _follows(view: View, row: Row) -> Child:
-    beside = view.latencies(row)
-    overloaded = None if beside is None else beside["overloaded"]
+    overloaded = _beside(view, "overloaded", row)
     if overloaded is None:
         return NOTHING
     return tag("span", "no: overloaded", class_="suspect") if overloaded else "yes"
@@ -176,48 +181,36 @@ def _rate_curves(view: View, rows: Sequence[Row]) -> list[Markup]:
     figures = (
         ("Answered against offered", "requests per second", ALL, value_of(view, "requests_s")),
         ("Goodput against offered", "requests per second", ALL, value_of(view, "goodput_s")),
-        ("First token against rate", "TTFT, median, ms", FOLLOWED, _followed(view, "ttft_p50_ms")),
-        ("End to end against rate", "median, ms", FOLLOWED, _followed(view, "e2e_p50_ms")),
+        ("First token against rate", "TTFT, median, ms", FOLLOWED, partial(_followed, view, "ttft_p50_ms")),
+        ("End to end against rate", "median, ms", FOLLOWED, partial(_followed, view, "e2e_p50_ms")),
     )
-    return _plots(rows, figures, _due(view), PER_SECOND)
+    return _plots(rows, figures, partial(_due, view), PER_SECOND)
 
 
-def _due(view: View) -> Value:
+def _due(view: View, row: Row) -> float | None:
     """What a schedule offered in truth, to the three digits of an axis; older rows only know what was asked for."""
-    due, asked = value_of(view, "arrived_s"), value_of(view, "offered_s")
-
-    def found(row: Row) -> float | None:
-        rate = due(row) or asked(row)
-        return None if rate is None else float(f"{rate:.3g}")
-
-    return found
+    rate = _beside(view, "arrived_s", row) or _beside(view, "offered_s", row)
+    return None if rate is None else float(f"{rate:.3g}")
 
 
-def _followed(view: View, column: str) -> Value:
+def _followed(view: View, column: str, row: Row) -> float | None:
     """A latency where the engine is known to follow; of a queue that grows it would be the schedule's length."""
-    value = value_of(view, column)
+    return _beside(view, column, row) if _beside(view, "overloaded", row) is False else None
 
-    def found(row: Row) -> float | None:
-        beside = view.latencies(row)
-        return value(row) if beside is not None and beside["overloaded"] is False else None
 
-    return found
+def _beside(view: View, column: str, row: Row) -> Any:
+    """A column of the row of `load` that belongs to a row; None where there is none."""
+    return (view.latencies(row) or {}).get(column)
 
 
 def value_of(view: View, column: str) -> Value:
-    """A column of the row of `load` that belongs to a row; None where there is none."""
-
-    def found(row: Row) -> float | None:
-        beside = view.latencies(row)
-        return None if beside is None else beside[column]
-
-    return found
+    """The same of every row."""
+    return partial(_beside, view, column)
 
 
 def shown(view: View, column: str, digits: int) -> Callable[[Row], str]:
     """The same as text."""
-    value = value_of(view, column)
-    return lambda row: figure(value(row), digits)
+    return lambda row: figure(_beside(view, column, row), digits)
 
 
 def latency(view: View, name: str, percent: int) -> Heading:
@@ -242,31 +235,21 @@ def limits_note(view: View, rows: Sequence[Row]) -> Markup | None:
 
 
 def _stated(view: View, rows: Sequence[Row]) -> list[str]:
-    beside = [each for row in rows if (each := view.latencies(row)) is not None]
-    limits = {(row["ttft_limit_ms"], row["tpot_limit_ms"], row["e2e_limit_s"]) for row in beside} - {(None,) * 3}
-    return sorted(_limits(*each) for each in limits)
-
-
-def _limits(ttft_ms: float | None, tpot_ms: float | None, e2e_s: float | None) -> str:
-    named = (("TTFT", ttft_ms, "ms"), ("TPOT", tpot_ms, "ms"), ("end to end", e2e_s, "s"))
-    return ", ".join(f"{name} {limit:g} {unit}" for name, limit, unit in named if limit is not None)
+    known = (("ttft_limit_ms", "TTFT {:g} ms"), ("tpot_limit_ms", "TPOT {:g} ms"), ("e2e_limit_s", "end to end {:g} s"))
+    stated = set()
+    for row in rows:
+        limits = [(form, _beside(view, column, row)) for column, form in known]
+        stated.add(", ".join(form.format(limit) for form, limit in limits if limit is not None))
+    return sorted(stated - {""})
 
 
 def in_order(rows: Sequence[Row], load: Value) -> list[Row]:
     """AR first, then by name; within a cell by category and load."""
-    return sorted(
-        rows,
-        key=lambda row: (
-            *(*ar_first(row), row["precision"], row["run_id"]),
-            *(category_of(row["condition"]) or "", load(row) or 0.0),
-        ),
-    )
 
+    def place(row: Row) -> tuple[object, ...]:
+        return *ar_first(row), row["precision"], row["run_id"], _category(row), load(row) or 0.0
 
-def in_flight(row: Row) -> float | None:
-    """The load of a closed loop."""
-    number: float | None = row["concurrency"]
-    return number
+    return sorted(rows, key=place)
 
 
 SECTIONS = (

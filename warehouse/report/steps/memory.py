@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from configs.steps.load import category_of
 from warehouse.report.display.curves import IN_FLIGHT, against_load, lines_of
-from warehouse.report.display.figures import (
-    MINUS,
-    NOTHING,
-    TIMES,
-    Row,
-    figure,
-    rate,
-    significant,
-    technique_label,
-)
+from warehouse.report.display.figures import MINUS, NOTHING, TIMES, Row, figure, rate, significant, technique_label
 from warehouse.report.display.markup import FEWEST_BARS, Child, Markup, Section, apart, plot, plots_of, section, tag
 from warehouse.report.display.plots import cell_bars
 from warehouse.report.display.tables import CONDITION, Heading, naming, table, verdict_mark, without_empty
@@ -45,7 +37,8 @@ NO_ENERGY = "No card told its power here, so nothing is known of energy per toke
 def memory_section(view: View) -> Markup | None:
     """What a cell takes, how many requests fit, and what a token costs in energy."""
     measured = _in_order([row for row in view.of(step=MEMORY_STEP) if row.get("condition") is not None])
-    known = _in_order([row for row in view.rows if row.get("energy_j_per_token") is not None and not _is_part(row)])
+    timed = [row for row in view.rows if row.get("energy_j_per_token") is not None]
+    known = _in_order([row for row in timed if row["step"] != LOAD_STEP or category_of(row["condition"]) is None])
     if not measured and not known:
         return None
     content: list[Child] = []
@@ -58,10 +51,6 @@ def memory_section(view: View) -> Markup | None:
     else:
         content.append(tag("p", NO_ENERGY))
     return section("memory", "Memory and energy", LEAD, *content)
-
-
-def _is_part(row: Row) -> bool:
-    return row["step"] == LOAD_STEP and category_of(row["condition"]) is not None
 
 
 def _memory_columns(view: View) -> list[Heading]:
@@ -130,7 +119,7 @@ def _drawings(rows: Sequence[Row]) -> list[Markup]:
     note = f"{rows[0]['model']}, {rows[0]['engine']} on {rows[0]['gpu']}; lower is better."
     made = []
     suites = [row for row in trusted if row["step"] == LOAD_STEP]
-    if lines := lines_of(suites, _in_flight, lambda row: row["energy_j_per_token"]):
+    if lines := lines_of(suites, itemgetter("concurrency"), itemgetter("energy_j_per_token")):
         drawing = against_load("Energy per token against load", "joules per token", lines, IN_FLIGHT)
         made.append(plot("Energy per token against load", note, drawing))
     others = [row for row in trusted if row["step"] != LOAD_STEP]
@@ -142,19 +131,13 @@ def _drawings(rows: Sequence[Row]) -> list[Markup]:
     return made
 
 
-def _in_flight(row: Row) -> float | None:
-    return None if row["concurrency"] is None else float(row["concurrency"])
-
-
 def _in_order(rows: Sequence[Row]) -> list[Row]:
     """By bench, AR first, then by name and load."""
-    return sorted(
-        rows,
-        key=lambda row: (
-            *(*bench(row), row["run_id"], *ar_first(row)),
-            *(row["concurrency"] or 0, row["condition"] or ""),
-        ),
-    )
+
+    def place(row: Row) -> tuple[object, ...]:
+        return *bench(row), row["run_id"], *ar_first(row), row["concurrency"] or 0, row["condition"] or ""
+
+    return sorted(rows, key=place)
 
 
 def energy_bars(rows: Sequence[Row]) -> Markup:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from configs.steps.needle import length_name
-from warehouse.report.display import figures
-from warehouse.report.display.figures import NOTHING, technique_label
+from warehouse.report.display.figures import NOTHING, Row, span, technique_label
 from warehouse.report.display.markup import Child, Markup, Section, join, section, tag
 from warehouse.report.display.tables import Heading, table
 from warehouse.report.display.view import View, bench, cell_of, grouped
@@ -26,42 +26,28 @@ def needle_section(view: View) -> Markup | None:
     return section("needle", "Needles in long texts", lead, *(child for grid in grids for child in grid))
 
 
-def _grid(rows: Sequence[figures.Row], shown: Sequence[figures.Row]) -> tuple[Markup, Markup]:
+def _grid(rows: Sequence[Row], shown: Sequence[Row]) -> tuple[Markup, Markup]:
     """A cell's name and its grid, with the lengths and depths of all cells of its bench, so that grids compare."""
     beside = [row for row in shown if bench(row) == bench(rows[0])]
     there = {(row["context_tokens"], row["depth_percent"]): row for row in rows}
     depths = sorted({row["depth_percent"] for row in beside})
     lines = [
-        {"length": tokens} | {_depth_name(depth): there.get((tokens, depth)) for depth in depths}
+        {"length": tokens} | {str(depth): there.get((tokens, depth)) for depth in depths}
         for tokens in sorted({row["context_tokens"] for row in beside})
     ]
     columns = [
         Heading("prompt", lambda line: length_name(line["length"]), ""),
-        *(Heading(f"at {_depth_name(depth)}", _found_at(depth)) for depth in depths),
+        *(Heading(f"at {depth} %", partial(_found_at, depth)) for depth in depths),
     ]
-    name = _cell_name(rows[0], shown)
+    first = rows[0]
+    others = [str(first[name]) for name in ("engine", "gpu", "run_id") if len({each[name] for each in shown}) > 1]
+    name = " · ".join((f"{first['model']} {first['precision']}", technique_label(first), *others))
     return tag("h3", name), table(f"Needles found, {name}", columns, lines)
 
 
-def _cell_name(row: figures.Row, shown: Sequence[figures.Row]) -> str:
-    """Model, precision and technique, and what else tells the cells of the page apart."""
-    others = [name for name in ("engine", "gpu", "run_id") if len({each[name] for each in shown}) > 1]
-    return " · ".join(
-        (f"{row['model']} {row['precision']}", technique_label(row), *(str(row[name]) for name in others))
-    )
-
-
-def _depth_name(percent: int) -> str:
-    """A depth for people."""
-    return f"{percent} %"
-
-
-def _found_at(depth: int) -> Callable[[figures.Row], Child]:
-    return lambda line: _mark(line[_depth_name(depth)])
-
-
-def _mark(row: figures.Row | None) -> Child:
+def _found_at(depth: int, line: Row) -> Child:
     """`3 of 3 (0.29 to 1.00)`; words say what is lost, cut off or not reliable, and colour only repeats them."""
+    row = line[str(depth)]
     if row is None:
         return NOTHING
     found = round(row["score"] * row["n"])
@@ -69,7 +55,7 @@ def _mark(row: figures.Row | None) -> Child:
     said += [f"{row[what]} {words}" for what, words in (("truncated", "cut off"), ("blank", "blank")) if row[what]]
     said += [row["verdict"]] if row["verdict"] != "ok" else []
     colour = "ok" if found == row["n"] else "rejected" if found == 0 else "suspect"
-    interval = f" ({figures.span(row['score_lo'], row['score_hi'])})"
+    interval = f" ({span(row['score_lo'], row['score_hi'])})"
     return join([tag("span", ", ".join(said), class_=colour), tag("small", interval)])
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from warehouse.report.display import figures
 from warehouse.report.display.claims import control_of
-from warehouse.report.display.figures import NOTHING, figure, technique_label
+from warehouse.report.display.figures import NOTHING, Row, figure, technique_label
 from warehouse.report.display.markup import Markup, Section, section, tag
 from warehouse.report.display.tables import Heading, naming, table, verdict_mark
 from warehouse.report.display.view import View
@@ -23,18 +22,17 @@ def parity_section(view: View) -> Markup:
         return section("parity", "Parity", lead, tag("p", "Parity has not been measured."))
     columns = [
         *naming(view.rows),
-        Heading("equal outputs", _equal_mark),
-        Heading("first difference at token", lambda row: _first(row)),
+        Heading("equal outputs", lambda row: tag("span", _equal(row), class_="suspect" if _differs(row) else None)),
+        Heading("first difference at token", _first),
         Heading("where they parted", lambda row: parting(row) or NOTHING, "wrap"),
         Heading("control: AR twice", lambda row: NOTHING if row["technique"] == "ar" else _control(view, row)),
         Heading("verdict", verdict_mark, ""),
     ]
-    return section(
-        "parity", "Parity", lead, _departures(view, shown), table("Greedy outputs compared with AR", columns, shown)
-    )
+    content = table("Greedy outputs compared with AR", columns, shown)
+    return section("parity", "Parity", lead, _departures(view, shown), content)
 
 
-def _departures(view: View, rows: list[figures.Row]) -> Markup | None:
+def _departures(view: View, rows: list[Row]) -> Markup | None:
     """The finding that a table alone would hide: techniques that differ from AR although AR repeats itself."""
     left = [
         f"{technique_label(row)} ({_equal(row)} equal, first difference at token {_first(row)}"
@@ -47,7 +45,7 @@ def _departures(view: View, rows: list[figures.Row]) -> Markup | None:
     return tag("p", f"Not the outputs of AR, though AR repeats itself in full: {', '.join(left)}.", class_="caveat")
 
 
-def parting(row: figures.Row) -> str | None:
+def parting(row: Row) -> str | None:
     """Ties or not, in words; None: no output parted, or how sure the model was isn't known."""
     near, margin = row["parity_near_ties"], row["divergence_margin"]
     if near is None or margin is None:
@@ -59,28 +57,24 @@ def parting(row: figures.Row) -> str | None:
     return f"{parted - near} of {parted} parted where the model was sure (gap {margin:.1f} nats): not a tie, look at it"
 
 
-def _differs(row: figures.Row) -> bool:
+def _differs(row: Row) -> bool:
     return row["parity_n"] is not None and bool(row["parity_equal"] < row["parity_n"])
 
 
-def _equal_mark(row: figures.Row) -> Markup:
-    return tag("span", _equal(row), class_="suspect" if _differs(row) else None)
-
-
-def _equal(row: figures.Row) -> str:
+def _equal(row: Row) -> str:
     if row["parity_n"] is None:
         return NOTHING
     text = f"{row['parity_equal']} of {row['parity_n']}"
     return f"{text} (twice itself)" if row["technique"] == "ar" else text
 
 
-def _first(row: figures.Row) -> str:
+def _first(row: Row) -> str:
     if row["parity_n"] is None:
         return NOTHING
     return "none" if row["first_divergence"] is None else figure(row["first_divergence"], 0)
 
 
-def _control(view: View, row: figures.Row) -> str:
+def _control(view: View, row: Row) -> str:
     control = control_of(view, row)
     return NOTHING if control is None else _equal(control).removesuffix(" (twice itself)")
 

@@ -29,14 +29,13 @@ def workload_section(view: View) -> Markup | None:
     rows = _in_order([row for row in view.of(step=PROMPTS_STEP) if row["tok_s"] is not None])
     if not rows:
         return None
-    drawings = [drawing for each in benches_of(rows) for drawing in _bars(each)]
-    return section(
-        "workloads",
-        "Workloads",
-        LEAD,
-        plots_of(drawings),
-        table("Workloads", _columns(view, rows), rows, "results_consolidated", share=bench),
-    )
+    drawings: list[Markup] = []
+    for alike in benches_of(rows):
+        known = [row for row in alike if row["speedup"] is not None and row["verdict"] == "ok"]
+        names, loads = [*dict.fromkeys(map(_workload, alike))], sorted({row["concurrency"] for row in known})
+        drawings += speedup_plots(known, "workload", _workload, names, loads, note_of(alike))
+    shown = table("Workloads", _columns(view, rows), rows, "results_consolidated", share=bench)
+    return section("workloads", "Workloads", LEAD, plots_of(drawings), shown)
 
 
 def _columns(view: View, rows: Sequence[Row]) -> list[Heading]:
@@ -57,11 +56,8 @@ def _columns(view: View, rows: Sequence[Row]) -> list[Heading]:
     if width:
         columns.append(Heading("acceptance length", lambda row: figure(row["acceptance_length"])))
         columns.append(Heading("accepted by position", _positions, ""))
-    return [
-        *columns,
-        Heading("cut off", lambda row: figure(row["truncated"], 0)),
-        Heading("verdict", verdict_mark, ""),
-    ]
+    cut_off = Heading("cut off", lambda row: figure(row["truncated"], 0))
+    return [*columns, cut_off, Heading("verdict", verdict_mark, "")]
 
 
 def _programs(row: Row) -> Markup | str:
@@ -81,27 +77,17 @@ def _positions(row: Row) -> str:
     return " / ".join(percent(each, 0) for each in row["acceptance_by_position"] or ()) or NOTHING
 
 
-def _bars(rows: Sequence[Row]) -> list[Markup]:
-    known = [row for row in rows if row["speedup"] is not None and row["verdict"] == "ok"]
-    names = [*dict.fromkeys(map(_workload, rows))]
-    return speedup_plots(
-        known, "workload", _workload, names, sorted({row["concurrency"] for row in known}), note_of(rows)
-    )
-
-
 def _workload(row: Row) -> str:
     return workload_of(row["condition"])
 
 
 def _in_order(rows: Sequence[Row]) -> list[Row]:
     """By workload and load, so that a workload's cells are together; among them AR first, then by name."""
-    return sorted(
-        rows,
-        key=lambda row: (
-            *(*bench(row), workload_of(row["condition"]), row["concurrency"]),
-            *(*ar_first(row), row["precision"], row["run_id"]),
-        ),
-    )
+
+    def place(row: Row) -> tuple[object, ...]:
+        return *bench(row), _workload(row), row["concurrency"], *ar_first(row), row["precision"], row["run_id"]
+
+    return sorted(rows, key=place)
 
 
 SECTIONS = (Section("workloads", "Workloads", workload_section, 42),)

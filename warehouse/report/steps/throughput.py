@@ -1,11 +1,9 @@
-"""Sections about speed: AR, speedups, acceptance, and when the tokens of streams arrive.
-
-AR as the control of a cell is no row of the dataset, but the cell is compared with it. So it is drawn here, too.
-"""
+"""Sections about speed: AR (as the control of a cell, too), speedups, acceptance, and when tokens of streams arrive."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import isclose
 from operator import itemgetter
 
@@ -30,17 +28,18 @@ from warehouse.report.display.view import APART, View, bench, grouped, headline_
 
 
 def controls(view: View, title: str, starts: Sequence[Row], *figures: Heading) -> list[Child]:
-    """A table of AR's starts, one row per cell and condition, and what is said above and below; no starts: nothing.
-
-    Args:
-        view: has the cells of which these starts are the controls.
-        title: of the table.
-        starts: rows of `visits`.
-        figures: columns of what each start measured (`of_each`).
-    """
+    """A table of AR's starts as controls, a row per cell and condition, with `figures` that each start measured."""
     if not starts:
         return []
-    found = _start_by_start(starts)
+    found = [
+        {
+            **each[0],
+            "starts": sorted(each, key=itemgetter("visit")),
+            "repeats": sum(start["repeats"] or 0 for start in each),
+            "verdict": worst(start["verdict"] for start in each),
+        }
+        for each in grouped(starts, itemgetter("run_id", "cell_key", "condition", "mode")).values()
+    ]
     share = itemgetter("run_id")
     shown = fair_share(found, share)
     cells, named = beside(view.rows, shown)
@@ -62,20 +61,6 @@ def of_each(name: str, shown: Callable[[float | None], str]) -> Callable[[Row], 
     return lambda control: ", ".join(shown(start[name]) for start in control["starts"])
 
 
-def _start_by_start(starts: Sequence[Row]) -> list[Row]:
-    """One row per cell and condition: its control's starts in their order, and the worst verdict."""
-    found = grouped(starts, itemgetter("run_id", "cell_key", "condition", "mode"))
-    return [
-        {
-            **each[0],
-            "starts": sorted(each, key=lambda start: int(start["visit"])),
-            "repeats": sum(start["repeats"] or 0 for start in each),
-            "verdict": worst(start["verdict"] for start in each),
-        }
-        for each in found.values()
-    ]
-
-
 def baseline_section(view: View) -> Markup | None:
     """The AR table: the denominator of every speedup."""
     if view.is_told_apart():
@@ -86,8 +71,13 @@ def baseline_section(view: View) -> Markup | None:
         "else the run's AR cell. Completion tokens over wall clock, not streamed, fixed output length, prefix cache "
         "off; the engine's own counters had to agree."
     )
-    verdict, divides = Heading("verdict", verdict_mark, ""), Heading("speedups divided by it", _divided_by(view))
-    columns = [*naming(view.rows), CONDITION, verdict, *rate_columns(rows), divides]
+    columns = [
+        *naming(view.rows),
+        CONDITION,
+        Heading("verdict", verdict_mark, ""),
+        *rate_columns(rows),
+        Heading("speedups divided by it", partial(_divided_by, grouped(view.pairs, _load_of))),
+    ]
     tables: list[Child] = [table("AR baseline", columns, rows)] if rows else []
     timed = [start for start in view.visits if start["tok_s"] is not None and start["step"] not in APART]
     spoken_for = {_of_run(row): row["tok_s"] for row in rows}
@@ -97,23 +87,14 @@ def baseline_section(view: View) -> Markup | None:
     return section("ar", "AR baseline", lead, *(tables or [tag("p", "No AR cell has been measured.")]))
 
 
-def _divided_by(view: View) -> Callable[[Row], str]:
+_load_of = itemgetter("run_id", "condition", "mode")
+_of_run = itemgetter("run_id", "model", "precision", "condition", "mode")
+
+
+def _divided_by(pairs: Mapping[object, Sequence[Row]], row: Row) -> str:
     """How many comparisons of its run have an AR cell's rate for their divisor; where cells bring controls, none."""
-    divisors: dict[tuple[str, str, str], list[float]] = {}
-    for pair in view.pairs:
-        if pair["kind"] == "speed":
-            shape = pair["run_id"], pair["condition"], pair["mode"]
-            divisors.setdefault(shape, []).append(pair["baseline_value"])
-
-    def number(row: Row) -> str:
-        values = divisors.get((row["run_id"], row["condition"], row["mode"]), [])
-        return figure(sum(isclose(value, row["tok_s"], rel_tol=1e-9) for value in values) or None, 0)
-
-    return number
-
-
-def _of_run(row: Row) -> tuple[str, ...]:
-    return tuple(row[name] for name in ("run_id", "model", "precision", "condition", "mode"))
+    values = [pair["baseline_value"] for pair in pairs.get(_load_of(row), ()) if pair["kind"] == "speed"]
+    return figure(sum(isclose(value, row["tok_s"], rel_tol=1e-9) for value in values) or None, 0)
 
 
 def _is_told(view: View, control: Row, rates: Mapping[tuple[str, ...], float]) -> bool:
@@ -144,21 +125,17 @@ def speed_section(view: View) -> Markup | None:
     timed = [row for row in view.rates if row["step"] not in APART]
     rates = _by_load([row for row in timed if row["verdict"] != "rejected"])
     others = _by_load([row for row in timed if row["technique"] != "ar"])
+    alike = [rows for group in _by_bench(rates) for rows in grouped(group, load_shape).values()]
     drawings = [
-        plot(f"Tokens per second, {name}", _load_note(rows), rate_bars(rows))
-        for name, rows in _by_shape(rates)
+        plot(f"Tokens per second, {load_name(rows[0])}", _load_note(rows), rate_bars(rows))
+        for rows in alike
         if len(rows) >= FEWEST_BARS
     ]
-    if not others:
-        return section("speed", "Speed", SPEED_LEAD, plots_of(drawings), tag("p", "Nothing but AR has been measured."))
-    columns = [
-        *naming(view.rows),
-        CONDITION,
-        *speedup_columns(view),
-        Heading("verdict", verdict_mark, ""),
-        *rate_columns(others),
-    ]
-    return section("speed", "Speed", SPEED_LEAD, plots_of(drawings), table("Speedups over AR", columns, others))
+    verdict = Heading("verdict", verdict_mark, "")
+    columns = [*naming(view.rows), CONDITION, *speedup_columns(view), verdict, *rate_columns(others)]
+    nothing = tag("p", "Nothing but AR has been measured.")
+    shown = table("Speedups over AR", columns, others) if others else nothing
+    return section("speed", "Speed", SPEED_LEAD, plots_of(drawings), shown)
 
 
 ACCEPTANCE_LEAD = (
@@ -195,18 +172,15 @@ def acceptance_section(view: View) -> Markup:
         Heading("acceptance length", lambda row: figure(row["acceptance_length"])),
         Heading("tokens per step", lambda row: figure(row["tokens_per_step"])),
         Heading("source", lambda row: row["acceptance_source"] or NOTHING, ""),
-        *(Heading(f"pos. {place + 1}", _position(place)) for place in range(width)),
+        *(Heading(f"pos. {place + 1}", partial(_position, place)) for place in range(width)),
     ]
     shown = table("Acceptance", columns, drafted)
     return section("acceptance", "Acceptance", ACCEPTANCE_LEAD, plots_of(drawings), shown)
 
 
-def _position(place: int) -> Callable[[Row], str]:
-    def shown(row: Row) -> str:
-        shares = row["acceptance_by_position"] or ()
-        return figure(shares[place]) if place < len(shares) else ""
-
-    return shown
+def _position(place: int, row: Row) -> str:
+    shares = row["acceptance_by_position"] or ()
+    return figure(shares[place]) if place < len(shares) else ""
 
 
 def _by_bench(rows: Sequence[Row]) -> list[list[Row]]:
@@ -214,27 +188,14 @@ def _by_bench(rows: Sequence[Row]) -> list[list[Row]]:
     return [groups[key] for key in sorted(groups)]
 
 
-def _by_shape(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """Rows that share a bar plot, with the name of their load shape."""
-    found: list[tuple[str, list[Row]]] = []
-    for group in _by_bench(rows):
-        found += [(load_name(alike[0]), alike) for alike in grouped(group, load_shape).values()]
-    return found
-
-
 def _by_load(rows: Sequence[Row]) -> list[Row]:
     """By load shape, lightest first; within a shape AR first, then the fastest."""
-    shape = ("concurrency", "context_tokens")
-    return sorted(
-        rows,
-        key=lambda row: (
-            *(row[name] or 0 for name in shape),
-            row["condition"],
-            row["mode"],
-            row["technique"] != "ar",
-            -row["tok_s"],
-        ),
-    )
+
+    def place(row: Row) -> tuple[object, ...]:
+        shape = row["concurrency"] or 0, row["context_tokens"] or 0, row["condition"], row["mode"]
+        return *shape, row["technique"] != "ar", -row["tok_s"]
+
+    return sorted(rows, key=place)
 
 
 def _bench_note(rows: Sequence[Row]) -> str:
