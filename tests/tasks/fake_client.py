@@ -1,7 +1,5 @@
 """A FAKE engine behind a real client's door: slots of known speed on a virtual clock, which may starve the client."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -26,35 +24,27 @@ class FakeClient(Client):
 
     def __init__(self, planned: PlannedCell, clock: Clock, token_s: Sequence[float]) -> None:
         super().__init__("http://fake", planned.cell.model, planned.cell.technique)
-        self.clock = clock
-        self.token_s = token_s
-        self.pace: Pace = lambda number: 1.0
-        """Of timed requests without streaming."""
+        self.clock, self.token_s = clock, token_s
+        self.pace: Pace = lambda number: 1.0  # of timed requests without streaming
         self.accepted: Callable[[int], float] | None = None
         """Share of the tokens of the n-th such request that a draft of K = 4 gave; each step takes a token's time."""
-        self.tells_drafts = True
-        """Of each stream, beside its last usage."""
+        self.tells_drafts = True  # of each stream, beside its last usage
         self.naps: dict[tuple[str, int], float] = {}
         """(fixed, stream or prefill, n-th of its kind): seconds in which the client has no processor."""
         self.prefill_token_s: float | None = None
         """Of streams: seconds per word of the prompt before the answer begins; none: no time, and 64 tokens each."""
-        self.hidden = 0
-        """First tokens of a stream that have no chunk: they come with the one behind them."""
-        self.slow_prefills: dict[int, float] = {}
-        """n-th prefill probe: seconds that it takes longer."""
+        self.hidden = 0  # first tokens of a stream that have no chunk: they come with the one behind them
+        self.slow_prefills: dict[int, float] = {}  # n-th prefill probe: seconds that it takes longer
         self.asked = {"fixed": 0, "stream": 0, "prefill": 0}
         self.compiles_s = 0.0
         """What the first prompt of each kind of length waits for a kernel; kinds are even and odd, in characters."""
-        self.rest_s = 0.0
-        """What the client needs before it can send the next timed request."""
-        self.mean_logprob = -0.5
-        """Of answers that were asked for it."""
-        self.bodies: list[tuple[str, bool]] = []
-        """Kind of each request, and whether it asked for token ids."""
-        self.ends_after: int | None = None
-        """Tokens after which an answer ends by itself, where it may; None: at its cap."""
-        self.counted_after_s = 0.0
-        """How long its counters lag behind its answers."""
+        self.rest_s = 0.0  # what the client needs before it can send the next timed request
+        self.mean_logprob = -0.5  # of answers that were asked for it
+        self.bodies: list[tuple[str, bool]] = []  # kind of each request, and whether it asked for token ids
+        self.ends_after: int | None = (
+            None  # tokens after which an answer ends by itself, where it may; None: at its cap
+        )
+        self.counted_after_s = 0.0  # how long its counters lag behind its answers
         self._compiled: set[int] = set()
         self._busy: set[int] = set()
         self._free = asyncio.Semaphore(len(token_s))
@@ -87,7 +77,6 @@ class FakeClient(Client):
         self._booked["requests"] += 1
 
     def _length(self, body: Mapping[str, Any]) -> tuple[int, str]:
-        """Tokens of an answer, and what ended it."""
         most = int(body["max_tokens"])
         if body.get("ignore_eos") or self.ends_after is None or self.ends_after >= most:
             return most, "length"
@@ -167,7 +156,6 @@ class FakeClient(Client):
 
 
 def event(body: Mapping[str, Any], text: str, tokens: int, finish_reason: str | None = None, **more: Any) -> bytes:
-    """A chunk of a stream as vLLM sends it, with the running usage."""
     choice = {"delta": {"content": text}, "finish_reason": finish_reason}
     usage = {"prompt_tokens": read(body), "completion_tokens": tokens}
     return f"data: {json.dumps({'choices': [choice], 'usage': usage, **more})}\n\n".encode()

@@ -1,7 +1,5 @@
 """A machine that nobody looks after ends itself; one whose flow lives goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket
@@ -153,8 +151,6 @@ def test_the_runners_word_reaches_the_timer() -> None:
     address = f"\0specsweep-door-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
         door.bind(address)
-        subprocess.run(
-            [sys.executable, "-c", f"from tasks.host.time_to_live import renew; assert renew(12.5, {address!r})"],
-            check=True,
-        )
+        program = f"from tasks.host.time_to_live import renew; assert renew(12.5, {address!r})"
+        subprocess.run([sys.executable, "-c", program], check=True)
         assert float(door.recv(64)) == 12.5

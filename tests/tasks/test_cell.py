@@ -1,10 +1,9 @@
 """The node runner, whole: real store, real process handling, a fake engine that lies in a chosen way."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -119,9 +118,7 @@ def test_a_lying_engine_is_rejected_with_its_reason(
 
 
 @pytest.mark.slow(11)
-def test_the_engine_s_own_account_of_each_request_is_kept_beside_the_client_s(
-    tmp_path: Path, node_python: Path
-) -> None:
+def test_a_request_has_the_engine_s_own_account_beside_the_client_s(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "mtp")
     run.measured(node_python)
     rows = [row for row in run.rows("throughput", "requests") if row["mode"] == "fixed"]
@@ -242,8 +239,7 @@ def test_two_runners_race_for_one_step_and_one_is_superseded(tmp_path: Path, nod
     wait_until(lambda: run.stored("throughput/parts/windows-*"), "the first runner inside a step")
     os.kill(frozen.pid, signal.SIGSTOP)
     try:
-        lease = run.leases.current()
-        assert lease is not None
+        assert run.leases.current() is not None
         heartbeat = tmp_path / f"store/runs/r1/cells/{run.key}/heartbeat.json"
         os.utime(heartbeat, (0, 0))  # silence, without waiting for it
         second_cache = {"SPECSWEEP_STATE": str(tmp_path / "other-machine")}
@@ -254,7 +250,24 @@ def test_two_runners_race_for_one_step_and_one_is_superseded(tmp_path: Path, nod
     assert frozen.returncode == 76, said
     assert "another runner took the cell over" in said
     assert {run.commit(step).attempt for step in STEPS[1:]} == {2}
-    windows = Counter(
-        (row["attempt"], row["condition"], row["mode"], row["repeat"]) for row in run.rows("throughput", "windows")
-    )
+    timed = run.rows("throughput", "windows")
+    windows = Counter((row["attempt"], row["condition"], row["mode"], row["repeat"]) for row in timed)
     assert set(windows.values()) == {1}, "the second runner began the condition anew, and measured no window twice"
+
+
+RUNNER = """
+import resource, sys
+from tasks.cell import main
+
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+main()  # there is no such run: it ends before it serves anything
+kept = [open("/dev/null") for _ in range(200)]
+print("opened", len(kept))
+"""
+
+
+def test_a_runner_may_open_more_files_than_a_shell_begins_with(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", RUNNER, "--store", str(tmp_path), "--run", "none", "--cell", "0" * 16]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.endswith("opened 200\n"), done.stderr

@@ -1,14 +1,10 @@
 """The depth step against a fake engine of known speeds, in virtual time: what is measured, kept, resumed and judged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from configs.expand import expand
-from configs.load import load_sweep
 from configs.schema import PlannedCell
 from configs.steps.depth import DepthStep
 from configs.steps.throughput import WARM_UP_LENGTHS
@@ -20,19 +16,12 @@ from tests.tasks.timed_step import PREFILL_TOKEN_S, TOKEN_S, Hear, attempt, chan
 TOKENS = 40
 
 
-@pytest.fixture
-def ar() -> PlannedCell:
-    return expand(load_sweep("speed-bench-tiny")).cells[0]
-
-
 def step(**fields: Any) -> DepthStep:
     shape = {"prompts": "prose", "depths": [0, 300], "pp_tokens": 200, "tg_tokens": TOKENS, "warmup": 0}
     return DepthStep.model_validate({"step": "depth", "repeats": 2, "peak_window_s": 0.5, **shape, **fields})
 
 
-def test_pp_is_the_whole_prompt_until_the_first_token_and_tg_what_comes_behind_it(
-    tmp_path: Path, ar: PlannedCell
-) -> None:
+def test_pp_is_the_whole_prompt_until_the_first_token_and_tg_the_rest(tmp_path: Path, ar: PlannedCell) -> None:
     done = attempt(tmp_path, ar, step())
     assert [(row["condition"], row["repeat"]) for row in done.windows] == [
         ("pp200+tg40", 0), ("pp200+tg40", 1), ("pp200+tg40 @ d300", 0), ("pp200+tg40 @ d300", 1),
@@ -50,9 +39,7 @@ def test_pp_is_the_whole_prompt_until_the_first_token_and_tg_what_comes_behind_i
     assert last.tok_s == pytest.approx(1 / TOKEN_S)
 
 
-def test_a_steady_engine_peaks_at_its_rate_and_a_run_shorter_than_the_window_has_none(
-    tmp_path: Path, ar: PlannedCell
-) -> None:
+def test_a_steady_engine_peaks_at_its_rate_and_a_short_run_has_no_peak(tmp_path: Path, ar: PlannedCell) -> None:
     assert [row["peak_tok_s"] for row in attempt(tmp_path / "a", ar, step()).windows] == pytest.approx([20] * 4)
     longer = attempt(tmp_path / "b", ar, step(peak_window_s=2.0))
     assert {row["peak_tok_s"] for row in longer.windows} == {None}
@@ -92,7 +79,6 @@ def test_runs_are_repeated_until_the_pace_is_known(tmp_path: Path, ar: PlannedCe
 
 def test_a_depth_whose_first_tokens_were_hidden_is_suspect_in_both_rows(tmp_path: Path, ar: PlannedCell) -> None:
     """The prefill is late by three steps, and the decoding lacks their tokens."""
-
     done = attempt(tmp_path, ar, step(depths=[0], repeats=3), prepare=changed(hidden=3))
     assert {row["first_chunk_tokens"] for row in done.requests} == {4}
     assert done.windows[0]["prefill_s"] == pytest.approx(200 * PREFILL_TOKEN_S + 4 * TOKEN_S)
@@ -117,37 +103,24 @@ def test_a_client_that_slept_is_told_of_and_the_engine_is_not_accused(tmp_path: 
     assert "stream_burst" not in [*reasons["pp200"], *reasons["tg40"]]
 
 
-# The fullest window of a run, where the answer is known.
+STEADY = flow(7.0, [(0.1 + 0.02 * index, 1 + index) for index in range(101)])
+SLOW = [(0.1 * index, 1 + index) for index in range(11)]
+BURST = flow(0.0, [*SLOW, *((1.0 + 0.01 * index, 11 + index) for index in range(1, 31))])
 
 
-def test_a_steady_stream_peaks_at_its_rate_wherever_the_window_lies() -> None:
-    steady = flow(7.0, [(0.1 + 0.02 * index, 1 + index) for index in range(101)])
-    for window_s in (0.5, 1.0, 1.999):
-        assert peak_tok_s([steady], window_s) == pytest.approx(50)
-
-
-def test_a_burst_is_found_wherever_it_begins() -> None:
-    slow = [(0.1 * index, 1 + index) for index in range(11)]
-    fast = [(1.0 + 0.01 * index, 11 + index) for index in range(1, 31)]
-    assert peak_tok_s([flow(0.0, [*slow, *fast])], 0.3) == pytest.approx(100)
-    assert peak_tok_s([flow(0.0, [*slow, *fast])], 0.6) == pytest.approx((30 + 3) / 0.6)
-
-
-def test_tokens_of_one_chunk_count_as_made_since_the_chunk_before() -> None:
-    assert peak_tok_s([flow(0.0, [(0.5, 4), (1.5, 12), (2.5, 20)])], 1.0) == pytest.approx(8), "not 16 at once"
-
-
-def test_what_came_with_a_first_chunk_is_left_out() -> None:
-    assert peak_tok_s([flow(0.0, [(0.1, 500), (1.1, 510), (2.1, 520)])], 1.0) == pytest.approx(10)
-
-
-def test_streams_beside_one_another_add_up_on_one_clock() -> None:
-    one = flow(0.0, [(0.0, 1), (2.0, 41)])
-    late = flow(1.0, [(0.0, 1), (2.0, 41)])
-    assert peak_tok_s([one, late], 1.0) == pytest.approx(40)
-
-
-def test_a_run_that_is_shorter_than_the_window_has_no_peak() -> None:
-    assert peak_tok_s([flow(0.0, [(0.0, 1), (0.9, 91)])], 1.0) is None
-    assert peak_tok_s([flow(0.0, [(0.3, 64)])], 1.0) is None
-    assert peak_tok_s([], 1.0) is None
+@pytest.mark.parametrize(
+    ("flows", "window_s", "peak"),
+    [
+        *(([STEADY], window_s, 50) for window_s in (0.5, 1.0, 1.999)),  # wherever the window lies
+        ([BURST], 0.3, 100),
+        ([BURST], 0.6, (30 + 3) / 0.6),
+        ([flow(0.0, [(0.5, 4), (1.5, 12), (2.5, 20)])], 1.0, 8),  # made since the chunk before, and not 16 at once
+        ([flow(0.0, [(0.1, 500), (1.1, 510), (2.1, 520)])], 1.0, 10),  # what came with a first chunk is left out
+        ([flow(0.0, [(0.0, 1), (2.0, 41)]), flow(1.0, [(0.0, 1), (2.0, 41)])], 1.0, 40),  # they add up on one clock
+        ([flow(0.0, [(0.0, 1), (0.9, 91)])], 1.0, None),  # shorter than the window
+        ([flow(0.0, [(0.3, 64)])], 1.0, None),
+        ([], 1.0, None),
+    ],
+)
+def test_the_fullest_window_of_a_run_is_its_peak(flows: list[Any], window_s: float, peak: float | None) -> None:
+    assert peak_tok_s(flows, window_s) == (peak and pytest.approx(peak))

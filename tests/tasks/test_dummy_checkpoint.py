@@ -1,7 +1,5 @@
 """A shape's folder: what an engine takes for a checkpoint, and the command that serves it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -63,12 +61,8 @@ def test_the_command_of_a_replay_serves_the_shape_and_is_told_the_rates(tmp_path
     assert json.loads((served / "config.json").read_text())["hidden_size"] == 5376
     assert argv[argv.index("--load-format") + 1] == "dummy" and "--diffusion-config" not in argv
     assert json.loads((Path(told.pop("model")) / "config.json").read_text())["model_type"] == "gemma4_assistant"
-    assert told == {
-        "method": "mtp",
-        "num_speculative_tokens": 4,
-        "rejection_sample_method": "synthetic",
-        "synthetic_acceptance_rates": [0.787, 0.589, 0.456, 0.346],
-    }
+    rates = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.787, 0.589, 0.456, 0.346]}
+    assert told == {"method": "mtp", "num_speculative_tokens": 4, **rates}
     assert command.model_revision == shape_digest(load_shape("gemma-4-31b"))
     assert command.draft_revision == shape_digest(load_shape("gemma-4-31b-assistant"))
     assert command.env["HF_HUB_OFFLINE"] == "1"

@@ -1,7 +1,5 @@
 """The memory step and power through the whole node runner: a fake HTTP engine, a FAKE driver and a FAKE NVML."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -34,8 +32,6 @@ steps:
     conditions:
       - {name: short c=1, context_tokens: 64, output_tokens: 128, repeats: 3, requests: 2, stream_requests: 0}
 """
-
-
 GAUGES = """# TYPE transformers:weights_bytes gauge
 transformers:weights_bytes{of="target"} 6.2e+10
 transformers:weights_bytes{of="assistant"} 1e+09
@@ -50,7 +46,6 @@ BEFORE = "".join(line + "\n" for line in GAUGES.splitlines() if "gpu_memory" not
 
 @pytest.fixture
 def on_a_card(tmp_path: Path) -> dict[str, str]:
-    """Environment of a runner on a machine with one card."""
     box = FakeBox(tmp_path / "box")
     box.card()
     return box.env | {
@@ -59,9 +54,7 @@ def on_a_card(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def test_a_start_says_its_memory_and_one_request_fills_the_context(
-    tmp_path: Path, node_python: Path, on_a_card: dict[str, str]
-) -> None:
+def test_a_start_says_its_memory_at_full_context(tmp_path: Path, node_python: Path, on_a_card: dict[str, str]) -> None:
     run = FakeRun(tmp_path, "mtp", suite=SUITE, max_model_len=1024)
     run.measured(node_python, **on_a_card)
     [row] = run.rows("memory", "memory_starts")
@@ -75,9 +68,7 @@ def test_a_start_says_its_memory_and_one_request_fills_the_context(
     assert run.commit("memory").verdict == "ok", run.rows("memory", "verdicts")
 
 
-def test_every_timed_window_has_energy_and_a_capped_card_is_told_and_not_accused(
-    tmp_path: Path, node_python: Path, on_a_card: dict[str, str]
-) -> None:
+def test_energy_is_told_and_a_power_cap_is_fine(tmp_path: Path, node_python: Path, on_a_card: dict[str, str]) -> None:
     run = FakeRun(tmp_path, suite=SUITE, max_model_len=1024)
     run.measured(node_python, **on_a_card, FAKE_NVML="at_the_limit")
     windows = run.rows("throughput", "windows")
@@ -89,9 +80,7 @@ def test_every_timed_window_has_energy_and_a_capped_card_is_told_and_not_accused
     assert "throttled" not in run.commit("throughput").reasons
 
 
-def test_a_card_that_protects_itself_makes_its_windows_suspect(
-    tmp_path: Path, node_python: Path, on_a_card: dict[str, str]
-) -> None:
+def test_a_hot_card_makes_its_windows_suspect(tmp_path: Path, node_python: Path, on_a_card: dict[str, str]) -> None:
     run = FakeRun(tmp_path, suite=SUITE, max_model_len=1024)
     run.measured(node_python, **on_a_card, FAKE_NVML="hot")
     assert "throttled" in run.commit("throughput").reasons and "throttled" in run.commit("memory").reasons
@@ -110,9 +99,7 @@ def test_without_a_driver_one_line_is_said_and_all_is_null(tmp_path: Path, node_
 
 
 @pytest.mark.slow(4)
-def test_a_log_in_other_words_gives_null_and_is_said(
-    tmp_path: Path, node_python: Path, on_a_card: dict[str, str]
-) -> None:
+def test_other_words_in_a_log_are_null(tmp_path: Path, node_python: Path, on_a_card: dict[str, str]) -> None:
     run = FakeRun(tmp_path, suite=SUITE, max_model_len=1024)
     run.measured(node_python, lie="reworded_log", **on_a_card)
     [row] = run.rows("memory", "memory_starts")
@@ -149,15 +136,12 @@ def of_generate(folder: Path, before: str, after: str) -> tuple[Row, list[str]]:
     return run(whole)
 
 
-def test_generate_says_its_memory_in_gauges_with_the_assistant_and_behind_the_request(tmp_path: Path) -> None:
+def test_generate_says_its_memory_in_gauges_behind_the_request_and_is_unread_without_them(tmp_path: Path) -> None:
     row, found = of_generate(tmp_path, BEFORE, GAUGES)
     assert row["weights_bytes"] == 63_000_000_000, "the target's and the assistant's"
     assert row["engine_memory_peak_bytes"] == 67_000_000_000, "no driver tells, so what torch had reserved"
     assert row["host_peak_bytes"] == 3_000_000_000
     assert row["kv_tokens"] is None and row["kv_cache_bytes"] is None and row["graph_bytes"] is None
     assert found == [], "no line of vLLM's log is missed"
-
-
-def test_generate_without_gauges_is_said_to_be_unread(tmp_path: Path) -> None:
-    row, found = of_generate(tmp_path, "", "")
+    row, found = of_generate(tmp_path / "without", "", "")
     assert row["weights_bytes"] is None and found == ["log_unread"]

@@ -1,7 +1,5 @@
 """The needle step: texts cut to a length by an unknown tokenizer, and the step whole."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections import Counter
@@ -41,13 +39,10 @@ def test_a_prompt_has_the_asked_length_and_its_needle_at_the_asked_depth(tokens:
     assert tokenizer.asked <= 16
 
 
-def test_the_same_needle_is_made_everywhere_and_another_seed_has_another_text() -> None:
+def test_the_same_needle_is_made_everywhere_and_one_without_room_is_one_line() -> None:
     needle, prose, count = needle_of(512, 50, 0), paragraphs_here(), FakeTokenizer().count
     made = [asyncio.run(haystack(needle, 512, 50, seed, prose, count)) for seed in (0, 0, 1)]
     assert made[0] == made[1] != made[2]
-
-
-def test_a_length_without_room_for_the_question_is_one_line() -> None:
     with pytest.raises(NoRoom, match="context_tokens 20 is too short"):
         asyncio.run(haystack(needle_of(20, 50, 0), 20, 50, 0, paragraphs_here(), FakeTokenizer().count))
 

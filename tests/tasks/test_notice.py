@@ -1,7 +1,5 @@
 """The cloud's notice, read by the real node runner from a real HTTP service; the engine is the fake one."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -24,8 +22,6 @@ from warehouse.ledger.placement import Placements
 SLOW = {"FAKE_ENGINE_TOKEN_S": "0.004"}
 STEPS = ("smoke", "throughput", "parity", "eval-tiny")
 NOW = "2026-11-23T09:00:00+00:00"
-NOBODY = "http://127.0.0.1:9"
-"""Port 9 (discard): nobody listens there."""
 
 
 @pytest.fixture(params=[EC2, GOOGLE])
@@ -67,9 +63,8 @@ class TestRunner:
         assert all(run.commit(step).attempt == 2 for step in STEPS[1:])
         committed = [part.key for part in run.commit("throughput").parts]
         assert set(kept) <= set(committed), "what was stored before the notice is in the commit"
-        identities = Counter(
-            (row["condition"], row["mode"], row["repeat"], row["attempt"]) for row in run.rows("throughput", "windows")
-        )
+        timed = run.rows("throughput", "windows")
+        identities = Counter((row["condition"], row["mode"], row["repeat"], row["attempt"]) for row in timed)
         assert set(identities.values()) == {1}
 
     def test_the_cell_is_free_before_the_engine_has_stopped(self, tmp_path: Path, node_python: Path) -> None:
@@ -114,9 +109,7 @@ class TestFlow:
         assert run.commit("throughput").attempt == 1
 
     @pytest.mark.slow(9)
-    def test_a_notice_that_is_written_while_its_cluster_is_asked_stands(
-        self, tmp_path: Path, node_python: Path
-    ) -> None:
+    def test_a_notice_that_is_written_meanwhile_stands(self, tmp_path: Path, node_python: Path) -> None:
         run = FakeRun(tmp_path)
         site = FakeSite([LeftMeanwhile(run, node_python), FakeCluster(run, node_python)])
         assert measure_cell(run.ledger, run.planned, context(run, site), lambda _: None).ended == "measured"
@@ -192,4 +185,4 @@ class TestMetadata:
 
     def test_nobody_there_is_said_with_its_reason(self) -> None:
         with pytest.raises(Unanswered, match="refused"):
-            Metadata(NOBODY).look()
+            Metadata("http://127.0.0.1:9").look()  # port 9 (discard): nobody listens there

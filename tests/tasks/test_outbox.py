@@ -1,7 +1,5 @@
 """A node whose store is away: it goes on measuring, and what it measured goes up in order when the store is back."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import threading
@@ -119,9 +117,7 @@ def test_what_waits_is_read_as_if_it_were_stored_and_goes_up_in_order(scene: Sce
     assert box.get(f"{scene.root}/parts/none") is None
 
 
-def test_a_full_box_waits_for_the_store_as_long_as_its_patience_lasts(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_box_waits_as_long_as_its_patience_lasts(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(BOUND_VARIABLE, "0.001")
     scene.store.there.clear()
     box = scene.box()
@@ -170,9 +166,7 @@ def leave(scene: Scene, box: Outbox) -> None:
 
 
 @pytest.mark.parametrize("how", [spoil_disk, lose_cell, leave])
-def test_a_runner_ends_for_a_full_disk_a_lost_cell_or_when_asked_to(
-    scene: Scene, how: Callable[[Scene, Outbox], None]
-) -> None:
+def test_what_ends_a_runner_whose_store_is_away(scene: Scene, how: Callable[[Scene, Outbox], None]) -> None:
     scene.store.there.clear()
     scene.store.patience_s = 0.05
     how(scene, scene.box())

@@ -1,7 +1,5 @@
 """Cards through a FAKE NVML, and from looks at them to figures of a window."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading
@@ -14,41 +12,33 @@ from configs.checkout import ROOT
 from tasks.meters import Cards, Reading, Sampler, card_columns, opened
 from warehouse.ledger.tables import CARD_COLUMNS
 
-FAKE = str(ROOT / "tests" / "fake_nvml")
-
 
 @pytest.fixture
 def fake_nvml(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.syspath_prepend(FAKE)
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "fake_nvml"))
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
     return monkeypatch
 
 
-def test_a_window_is_looked_at_from_its_begin_to_its_end(fake_nvml: pytest.MonkeyPatch) -> None:
-    async def window() -> Sampler:
-        with opened(["GPU-aaaa", "GPU-bbbb"], pytest.fail) as cards:
-            async with Sampler(cards) as sampler:
-                assert len(sampler.looks) >= 1, "the first look is before the work"
-                for _ in range(6):
-                    before = len(sampler.looks)
-                    while len(sampler.looks) == before:
-                        await asyncio.sleep(0.01)
-        return sampler
-
-    looks = asyncio.run(window()).looks
+async def test_a_window_is_looked_at_from_its_begin_to_its_end(fake_nvml: pytest.MonkeyPatch) -> None:
+    with opened(["GPU-aaaa", "GPU-bbbb"], pytest.fail) as cards:
+        async with Sampler(cards) as sampler:
+            assert len(sampler.looks) >= 1, "the first look is before the work"
+            for _ in range(6):
+                before = len(sampler.looks)
+                while len(sampler.looks) == before:
+                    await asyncio.sleep(0.01)
+    looks = sampler.looks
     assert len(looks) >= 7 and {len(each) for each in looks} == {2}
     found = card_columns(looks)
     assert found["power_w"] == pytest.approx(200, rel=0.02), "two cards of 100 W"
     assert found["throttle_reasons"] == [] and found["clock_mhz_min"] == 1980
 
 
-def test_without_cards_there_is_no_thread_and_no_look() -> None:
-    async def window() -> Sampler:
-        async with Sampler(None) as sampler:
-            await asyncio.sleep(0)
-        return sampler
-
-    assert asyncio.run(window()).looks == []
+async def test_without_cards_there_is_no_thread_and_no_look() -> None:
+    async with Sampler(None) as sampler:
+        await asyncio.sleep(0)
+    assert sampler.looks == []
 
 
 class SlowCards:
@@ -64,19 +54,17 @@ class SlowCards:
         return []
 
 
-def test_a_window_that_is_cancelled_before_its_first_look_leaves_nobody_looking() -> None:
-    async def cancelled(cards: SlowCards) -> None:
-        sampler = Sampler(cast(Cards, cards))
-        entering = asyncio.create_task(sampler.__aenter__())
-        await asyncio.sleep(0.05)
-        entering.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await entering
-        cards.let.set()
-        assert sampler._looking is not None
-        await sampler._looking
-
-    asyncio.run(cancelled(SlowCards()))
+async def test_a_window_that_is_cancelled_before_its_first_look_leaves_nobody_looking() -> None:
+    cards = SlowCards()
+    sampler = Sampler(cast(Cards, cards))
+    entering = asyncio.create_task(sampler.__aenter__())
+    await asyncio.sleep(0.05)
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+    cards.let.set()
+    assert sampler._looking is not None
+    await sampler._looking
 
 
 @pytest.mark.parametrize(
@@ -87,9 +75,7 @@ def test_a_window_that_is_cancelled_before_its_first_look_leaves_nobody_looking(
         ("honest", [], "power and energy aren't measured: no card is used that a driver tells of"),
     ],
 )
-def test_why_nothing_is_measured_is_one_line(
-    fake_nvml: pytest.MonkeyPatch, kind: str, uuids: list[str], said: str
-) -> None:
+def test_why_nothing_is_measured_is_told(fake_nvml: pytest.MonkeyPatch, kind: str, uuids: list[str], said: str) -> None:
     fake_nvml.setenv("FAKE_NVML", kind)
     told: list[str] = []
     with opened(uuids, told.append) as cards:
@@ -98,9 +84,7 @@ def test_why_nothing_is_measured_is_one_line(
 
 
 @pytest.mark.parametrize("kind", ["honest", "deaf"])
-def test_memory_of_processes_that_the_driver_does_not_show_and_sensors_that_a_card_lacks_are_null(
-    fake_nvml: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_what_a_driver_does_not_show_or_a_card_lacks_is_null(fake_nvml: pytest.MonkeyPatch, kind: str) -> None:
     fake_nvml.setenv("FAKE_NVML", kind)
     with opened(["GPU-aaaa"], pytest.fail) as cards:
         assert cards is not None
@@ -123,29 +107,22 @@ def together(*cards: list[list[Reading]]) -> list[list[Reading]]:
     return [[reading for look in each for reading in look] for each in zip(*cards, strict=True)]
 
 
-def test_energy_is_the_difference_of_the_counter_and_power_its_mean() -> None:
+def test_energy_is_the_difference_of_the_counter_and_else_power_is_integrated_by_trapezoids() -> None:
     found = card_columns(looks([200, 400, 600] * 7))
     assert found["energy_j"] == pytest.approx((200 + 400 + 600) * 0.1 * 6 + 200 * 0.1 + 400 * 0.1)
     assert found["power_w"] == pytest.approx(found["energy_j"] / 2.0)
     assert found["energy_from"] == "counter"
-
-
-def test_without_a_counter_power_is_integrated_by_trapezoids() -> None:
-    ramp = [100 + 10 * number for number in range(21)]
-    found = card_columns(looks(ramp, energy_mj=None))
+    found = card_columns(looks([100 + 10 * number for number in range(21)], energy_mj=None))
     assert found["energy_j"] == pytest.approx(200 * 2.0), "a straight line: its mean times its time"
     assert found["energy_from"] == "samples"
 
 
-def test_all_cards_of_an_engine_add_up_and_the_worst_of_them_is_told() -> None:
+def test_all_cards_of_an_engine_add_up_where_each_is_known_and_the_worst_of_them_is_told() -> None:
     cool, hot = looks([100] * 11), looks([300] * 11, temperature_c=80, clock_mhz=1500, used_bytes=9)
     found = card_columns(together(cool, hot))
     assert (found["energy_j"], found["power_w"]) == (pytest.approx(400), pytest.approx(400))
     assert (found["temperature_c_max"], found["clock_mhz_min"], found["gpu_memory_peak_bytes"]) == (80, 1500, 9)
     assert found["clock_mhz_median"] == (1980 + 1500) / 2
-
-
-def test_a_card_that_nobody_can_measure_leaves_the_sum_unknown() -> None:
     found = card_columns(together(looks([100] * 11), looks([100] * 11, energy_mj=None, power_mw=None)))
     assert found["energy_j"] is None and found["power_w"] is None and found["energy_from"] is None
     assert found["temperature_c_max"] == 60

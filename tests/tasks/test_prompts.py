@@ -1,7 +1,5 @@
 """Prompts: as long as asked, as varied as real prose, and the same on every node."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -59,7 +57,6 @@ class FakeTokenizer:
         return self.tokens(prompt.text)
 
     def tokens(self, text: str) -> int:
-        """Tokens of the rendered prompt."""
         return 11 + len(re.findall(rf"\d|[^\W\d]{{1,{self.letters}}}|[^\w\s]", text))
 
 
@@ -95,8 +92,7 @@ def test_a_request_that_is_longer_than_asked_is_sent_and_said() -> None:
 @pytest.mark.slow(6)
 def test_a_context_of_just_prompt_and_output_holds_what_is_sent(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=SUITE, max_model_len=8512)
-    code, said = run.finish(node_python, FAKE_ENGINE_DIGITS="1")
-    assert code == 0, said
+    run.measured(node_python, FAKE_ENGINE_DIGITS="1")
     requests, windows = run.rows("throughput", "requests"), run.rows("throughput", "windows")
     for asked in (64, 8000):
         sent = [row["prompt_tokens"] for row in requests if row["context_tokens"] == asked]
@@ -152,8 +148,7 @@ def test_nodes_with_another_python_send_the_same_prompts(tmp_path: Path, node_py
     (other / "topics.py").write_text(f"topics = {json.dumps({'x': 'Quite another prose of another language ' * 9})}")
     first, second = run.cell(0), run.cell(1)
     for node, path in ((first, ""), (second, f"{other.parent}:")):
-        code, said = node.finish(node_python, PYTHONPATH=f"{path}{run.env('honest')['PYTHONPATH']}")
-        assert code == 0, said
+        node.measured(node_python, PYTHONPATH=f"{path}{run.env('honest')['PYTHONPATH']}")
     alone = set(first.prompts_sent()) ^ set(second.prompts_sent())
     assert len(alone) <= sent_again(first) + sent_again(second)
 

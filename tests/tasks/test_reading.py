@@ -1,7 +1,5 @@
 """Reading what engines write: metrics pages, answer letters and programs."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasks.meters import parse
@@ -22,11 +20,15 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="tiny",
 """
 
 
-def test_counters_are_summed_over_engines_and_labels() -> None:
+def test_counters_are_summed_over_engines_and_labels_and_deltas_are_of_the_work_between() -> None:
     counters = parse(PAGE)
     assert counters.generation_tokens == 520
     assert counters.requests_finished == 3
     assert counters.accepted_by_position == (90, 60)
+    later = parse(PAGE.replace("150.0", "170.0").replace("} 90.0", "} 110.0"))
+    counted = later.since(counters)
+    assert counted.accepted_tokens == 20
+    assert counted.accepted_by_position == (20, 0)
 
 
 def test_a_counter_the_server_lacks_is_null_not_zero() -> None:
@@ -34,13 +36,6 @@ def test_a_counter_the_server_lacks_is_null_not_zero() -> None:
     assert counters.drafts is None
     assert counters.since(counters).drafts is None
     assert counters.since(counters).generation_tokens == 0
-
-
-def test_deltas_are_of_the_work_between() -> None:
-    later = parse(PAGE.replace("150.0", "170.0").replace("} 90.0", "} 110.0"))
-    counted = later.since(parse(PAGE))
-    assert counted.accepted_tokens == 20
-    assert counted.accepted_by_position == (20, 0)
 
 
 @pytest.mark.parametrize(
@@ -56,10 +51,7 @@ def test_deltas_are_of_the_work_between() -> None:
 )
 def test_the_last_letter_of_the_body_is_the_answer(body: str, letter: str | None) -> None:
     assert last_letter(body) == letter
-
-
-def test_the_first_letter_falls_into_the_trap_of_the_thinking() -> None:
-    assert first_letter("maybe (A) ? fox gold (C)", "The answer is (C)") == "A"
+    assert first_letter("maybe (A) ? fox gold (C)", "The answer is (C)") == "A", "the trap of the thinking"
 
 
 def test_an_evaluation_of_one_kind_asks_only_that_kind() -> None:

@@ -1,7 +1,5 @@
 """The timed steps through the whole node runner, against a fake HTTP engine: measured, killed, continued, lied to."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 
@@ -20,12 +18,8 @@ THROUGHPUT = """
     conditions:
       - {name: short, context_tokens: 64, output_tokens: 96, repeats: 2, stream_requests: 0, natural: true}
 """
-LOAD = """
-  - {step: load, dataset: twin, requests_per_category: 2, concurrencies: [1, 2], max_tokens: 32}
-"""
-SCHEDULE = """
-  - {step: load, dataset: twin, requests_per_category: 2, rates: [20], max_tokens: 32}
-"""
+LOAD = "  - {step: load, dataset: twin, requests_per_category: 2, concurrencies: [1, 2], max_tokens: 32}\n"
+SCHEDULE = "  - {step: load, dataset: twin, requests_per_category: 2, rates: [20], max_tokens: 32}\n"
 DEPTH = """
   - {step: depth, prompts: prose, depths: [0, 256], pp_tokens: 128, tg_tokens: 64, repeats: 2, peak_window_s: 0.1}
 """
@@ -55,8 +49,7 @@ def suite(*steps: str) -> str:
 
 
 def measured(run: FakeRun, python: Path, lie: str = "honest", token_s: str = "0.004") -> FakeRun:
-    code, said = run.finish(python, lie, FAKE_ENGINE_TOKEN_S=token_s)
-    assert code == 0, said
+    run.measured(python, lie, FAKE_ENGINE_TOKEN_S=token_s)
     return run
 
 

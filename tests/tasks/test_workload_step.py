@@ -1,9 +1,8 @@
 """The prompts step against a fake engine of known speed, in virtual time: what is measured, kept and judged."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import partial
+from itertools import product
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -37,25 +36,20 @@ def mtp() -> PlannedCell:
 
 
 def step(*concurrencies: int, **fields: Any) -> PromptsStep:
-    return PromptsStep.model_validate(
-        {"step": "prompts", "workloads": WORKLOADS, "concurrencies": concurrencies, "repeats": REPEATS} | fields
-    )
+    fields = {"step": "prompts", "workloads": WORKLOADS, "concurrencies": concurrencies, "repeats": REPEATS} | fields
+    return PromptsStep.model_validate(fields)
 
 
 def test_every_workload_is_asked_at_every_concurrency_as_often_as_said(tmp_path: Path, mtp: PlannedCell) -> None:
     done = attempt(tmp_path, mtp, step(1, 4))
-    assert Counter((row["condition"], row["repeat"]) for row in done.requests) == {
-        (f"{name} c={number}", repeat): number
-        for name in ("qa", "ko")
-        for number in (1, 4)
-        for repeat in range(REPEATS)
-    }
+    shapes = product(("qa", "ko"), (1, 4), range(REPEATS))
+    asked = {(f"{name} c={number}", repeat): number for name, number, repeat in shapes}
+    assert Counter((row["condition"], row["repeat"]) for row in done.requests) == asked
     window = next(row for row in done.windows if row["condition"] == "qa c=4")
     assert (window["requests"], window["completion_tokens"], window["mode"]) == (4, 160, "natural")
     assert window["wall_s"] == pytest.approx(0.2), "half of 40 tokens at 10 ms, four at a time"
-    assert window["chars"] == sum(
-        row["chars"] for row in done.requests if (row["condition"], row["repeat"]) == ("qa c=4", window["repeat"])
-    )
+    beside = [row for row in done.requests if (row["condition"], row["repeat"]) == ("qa c=4", window["repeat"])]
+    assert window["chars"] == sum(row["chars"] for row in beside)
     assert done.asked["fixed"] == (1 + 4) * 2 * (REPEATS + 1), "each has a round to warm up"
     assert {row["language"] for row in done.windows} == {"English", "Korean"}
     assert (done.told[-1].percent, done.told[-1].line) == (100, "ko c=4 3/3: 800 tok/s")
@@ -93,9 +87,7 @@ def window_of_canvases(tokens: int, slower: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("slower", "said"), [((1.0, 1.0, 1.0), False), ((1.0, 1.0, 2.0), True)])
-def test_canvases_are_steady_by_their_steps_however_much_of_them_an_answer_fills(
-    mtp: PlannedCell, slower: tuple[float, ...], said: bool
-) -> None:
+def test_canvases_are_steady_by_their_steps(mtp: PlannedCell, slower: tuple[float, ...], said: bool) -> None:
     served = mtp.cell.model_copy(update={"technique": load_technique("diffusion"), "k": None})
     windows = [window_of_canvases(*each) for each in zip((250, 262, 300), slower, strict=True)]
     judged = judge_workload(served, mtp.gpu, "qa c=1", windows, [])

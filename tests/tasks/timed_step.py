@@ -1,7 +1,5 @@
 """One attempt at a timed step, by the real code, against the fake engine of known speed, in virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +34,6 @@ def nothing(client: FakeClient) -> None:
 
 
 def changed(**attributes: Any) -> Prepare:
-    """An engine with these attributes."""
     return lambda client: [setattr(client, name, value) for name, value in attributes.items()] and None
 
 
@@ -89,7 +86,10 @@ def attempt(
             client.accepted = (lambda _: 0.5) if planned.cell.technique.drafts else None
             client.prefill_token_s = PREFILL_TOKEN_S if spec.step == "depth" else None
             prepare(client)
-            ctx = _context(planned, client, ledger, spec, number, done, frameworks)
+            ctx = StepContext(
+                planned=planned, served=planned.cell, client=client, ledger=ledger, measurement=Measurement(spec),
+                attempt=number, tell=done.told.append, frameworks=frameworks,
+            )  # fmt: skip
             await ctx.begin({"attempt": number, "machine": machine})
             done.said = await file_of(spec).measure(ctx, spec)
             done.asked = client.asked
@@ -111,25 +111,14 @@ def smoked(folder: Path, planned: PlannedCell, spec: MeasuredStep, items: int) -
         ledger = Ledger(open_store(str(folder / "store")), "r1")
         async with FakeClient(planned, clock, [0.01]) as client, Frameworks(folder) as frameworks:
             client.accepted = lambda _: 0.5
-            ctx = _context(planned, client, ledger, SmokeStep(step="smoke"), 1, Measured(), frameworks)
+            smoke = Measurement(SmokeStep(step="smoke"))
+            ctx = StepContext(
+                planned=planned, served=planned.cell, client=client, ledger=ledger, measurement=smoke, attempt=1,
+                tell=lambda progress: None, frameworks=frameworks,
+            )  # fmt: skip
             return [each for each in await trial(ctx, spec, items) if each is not None], client.asked
 
     return run(whole)
-
-
-def _context(
-    planned: PlannedCell,
-    client: FakeClient,
-    ledger: Ledger,
-    spec: MeasuredStep,
-    number: int,
-    done: Measured,
-    frameworks: Frameworks,
-) -> StepContext:
-    return StepContext(
-        planned=planned, served=planned.cell, client=client, ledger=ledger, measurement=Measurement(spec),
-        attempt=number, tell=done.told.append, frameworks=frameworks,
-    )  # fmt: skip
 
 
 def hearing(instead: Callable[[FakeClient, int, Ready, Hear], Awaitable[Heard]]) -> Prepare:

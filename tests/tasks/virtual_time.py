@@ -3,8 +3,6 @@
 A rate measured in it is exact, whatever else the machine does; a coroutine that sleeps in `Clock.nap` starves the loop.
 """
 
-from __future__ import annotations
-
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
@@ -28,6 +26,9 @@ class Clock(selectors.SelectSelector):
         """Let time pass in which the loop does nothing, as if it had no processor."""
         self.now_s += seconds
 
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return _Loop(self)
+
 
 class _Loop(asyncio.SelectorEventLoop):
     def __init__(self, clock: Clock) -> None:
@@ -39,7 +40,6 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def run(main: Callable[[Clock], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine, which is given its clock, to its end."""
     clock = Clock()
-    with asyncio.Runner(loop_factory=lambda: _Loop(clock)) as runner:
+    with asyncio.Runner(loop_factory=clock.loop) as runner:
         return runner.run(main(clock))

@@ -1,7 +1,5 @@
 """Why an engine died, and what its start says of its memory: logs of vLLM, shortened, and what is read in them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasks.engine.log import GIB, GRAPHS, KV_CACHE, KV_TOKENS, MOST_CHARS, WEIGHTS, cause, startup_memory
@@ -53,10 +51,7 @@ def test_the_exception_that_says_why_is_the_cause(log: list[str], why: str | Non
 def test_what_pydantic_refused_is_told_with_its_reason_in_one_line() -> None:
     told = "for ModelConfig: Value error, max_model_len (100000000) is greater than the derived one."
     assert str(cause(REFUSED)).endswith(told)
-
-
-def test_a_cause_is_of_one_line_of_a_table() -> None:
-    assert len(cause(["ValueError: " + "x" * 999]) or "") == MOST_CHARS
+    assert len(cause(["ValueError: " + "x" * 999]) or "") == MOST_CHARS, "it is of one line of a table"
 
 
 H200 = """
@@ -97,11 +92,8 @@ def test_an_engine_on_the_cpu_says_its_cache_and_nothing_of_weights_and_graphs()
     said = startup_memory(CPU)
     assert (said.kv_cache_bytes, said.kv_tokens) == (GIB, 671_088)
     assert said.weights_bytes is None and said.graph_bytes is None and said.unsaid == (WEIGHTS, GRAPHS)
-
-
-def test_a_cache_whose_size_was_an_argument_is_read_too() -> None:
     log = "Initial free memory 138.2 GiB, reserved 20.0 GiB memory for KV Cache as specified by kv_cache_memory_bytes"
-    assert startup_memory(log).kv_cache_bytes == 20 * GIB
+    assert startup_memory(log).kv_cache_bytes == 20 * GIB, "a size that was an argument is read, too"
 
 
 def test_workers_of_one_engine_agree_on_the_least_cache_and_engines_add_up_their_tokens() -> None:
@@ -130,9 +122,5 @@ def test_what_the_log_rounds_to_nothing_is_unknown_but_was_said() -> None:
     said = startup_memory(log)
     assert said.weights_bytes is None and said.graph_bytes is None
     assert said.unsaid == (KV_CACHE, KV_TOKENS)
-
-
-def test_the_command_line_at_the_head_of_a_log_says_nothing() -> None:
-    assert startup_memory("vllm serve m --kv-cache-memory-bytes 21474836480 --gpu-memory-utilization 0.9").unsaid == (
-        WEIGHTS, KV_CACHE, KV_TOKENS, GRAPHS,
-    )  # fmt: skip
+    command = "vllm serve m --kv-cache-memory-bytes 21474836480 --gpu-memory-utilization 0.9"
+    assert startup_memory(command).unsaid == (WEIGHTS, KV_CACHE, KV_TOKENS, GRAPHS), "the head of a log says nothing"

@@ -1,7 +1,5 @@
 """A response log in a process of its own, to be killed: given UPSTREAM and FOLDER it prints its address."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys

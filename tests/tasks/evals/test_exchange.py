@@ -1,12 +1,11 @@
-"""A request by itself: what of it reaches the engine, how it is named, and whose turn it is."""
-
-from __future__ import annotations
+"""A request by itself: what of it reaches the engine, how it is named, whose turn it is, and how many go at a time."""
 
 from typing import Any
 
 import pytest
 
-from tasks.evals.exchange import Answers, RequestRefused, apply, policy_of, prompt_hash, request_hash
+from tasks.evals.exchange import Answers, Count, RequestRefused, apply, policy_of, prompt_hash, request_hash
+from tasks.evals.progress import UNKNOWN_AT_ONCE, Pace, at_once, kv_tokens, mean_tokens, progress, tokens_left
 from tests.tasks.evals.response_log_case import cell, question, spec
 
 LM_EVAL = question(
@@ -21,14 +20,9 @@ def test_every_framework_gets_the_sampling_and_the_thinking_of_the_cell() -> Non
     policy = policy_of(cell(), spec(seed=7, temperature=0.6, top_p=0.95, max_tokens=32768))
     body, dropped = apply(policy, LM_EVAL, 0)
     assert body == {
-        "model": "m",
-        "messages": LM_EVAL["messages"],
-        "max_tokens": 32768,
-        "temperature": 0.6,
-        "top_p": 0.95,
-        "seed": 7,
-        "chat_template_kwargs": {"enable_thinking": True},
-    }
+        "model": "m", "messages": LM_EVAL["messages"], "max_tokens": 32768, "temperature": 0.6, "top_p": 0.95,
+        "seed": 7, "chat_template_kwargs": {"enable_thinking": True},
+    }  # fmt: skip
     assert dropped == ["stop", "top_k"], "n=1, stream=False and user=None ask for nothing"
     assert [apply(policy, LM_EVAL, sample)[0]["seed"] for sample in range(3)] == [7, 8, 9]
 
@@ -47,9 +41,7 @@ def test_every_framework_gets_the_sampling_and_the_thinking_of_the_cell() -> Non
     ],
     ids=["length", "block-diffusion", "thinking"],
 )
-def test_the_step_and_the_cell_go_over_what_a_client_says(
-    greedy: bool, sent: dict[str, Any], reaches: dict[str, Any], dropped: list[str]
-) -> None:
+def test_cell_or_step_decides(greedy: bool, sent: dict[str, Any], reaches: dict[str, Any], dropped: list[str]) -> None:
     body, left_out = apply(policy_of(cell(greedy=greedy), spec(max_tokens=99)), question("a", **sent), 0)
     assert ({name: body.get(name) for name in reaches}, left_out) == (reaches, dropped)
     assert greedy == ("temperature" in body) == ("top_p" in body)
@@ -78,12 +70,9 @@ def test_what_the_response_log_cannot_answer_is_refused_by_name(body: dict[str, 
         [{"role": "user", "content": [{"type": "text", "text": "하나를"}, {"type": "text", "text": "고르시오"}]}],
     ],
 )
-def test_a_prompt_has_one_hash_however_it_is_spelled(spelled: list[dict[str, object]]) -> None:
+def test_a_prompt_has_one_hash_however_it_is_spelled_and_another_role_or_seed_another(spelled: list[Any]) -> None:
     assert prompt_hash(spelled) == prompt_hash(ASKED) == "0621d38c3c2c46f244d91e72cc2f3b76", "it may not move"
     assert request_hash({"model": "m", "messages": spelled}) == request_hash({"messages": ASKED, "model": "m"})
-
-
-def test_another_role_word_or_seed_is_another_hash_and_a_picture_is_none() -> None:
     assert prompt_hash([{"role": "system", "content": "하나를\n고르시오"}]) != prompt_hash(ASKED)
     assert request_hash({"messages": ASKED, "seed": 1}) != request_hash({"messages": ASKED, "seed": 2})
     with pytest.raises(ValueError, match="neither text nor text parts"):
@@ -100,3 +89,106 @@ def test_a_turn_that_was_given_back_is_the_next_one_of_its_own_job() -> None:
     assert answers.take("a").occurrence == 0
     answers.give_back(first)  # the response log hears only now that the job before was killed
     assert answers.take("a").occurrence == 1
+
+
+NOTHING = Count(0, 0, 0, 0, None, 0, 0, 0, 0)
+MAX_TOKENS = 32768
+
+
+def test_long_answers_in_flight_count_before_they_end() -> None:
+    short_ones = NOTHING._replace(asked=20, answered=10, completion_tokens=10000, fresh_tokens=10000)
+    running = short_ones._replace(in_flight=10, generated_tokens=110000)
+    assert mean_tokens(short_ones, 1000, MAX_TOKENS) == 1000
+    assert mean_tokens(running, 1000, MAX_TOKENS) > 10000, "the ten that ended first were the short ones"
+    assert progress(running, 20, 1000, MAX_TOKENS, None).percent < 60, "half of the items, but not half of the work"
+
+
+def test_nothing_is_expected_beyond_the_longest_answer() -> None:
+    nearly = NOTHING._replace(asked=1, in_flight=1, generated_tokens=MAX_TOKENS - 10.0)
+    assert tokens_left(nearly, 1, 8000, MAX_TOKENS) == 10
+    assert tokens_left(NOTHING, 10, 8000, MAX_TOKENS) == 80000, "the forecast stands before anything is known"
+
+
+@pytest.mark.parametrize(
+    ("count", "expected_tokens", "tok_s", "percent", "line"),
+    [
+        (NOTHING, 8000, None, 0, "0 of 10 answered"),
+        (NOTHING._replace(answered=5, completion_tokens=40000, replayed=5), 8000, None, 50, "5 of 10 answered"),
+        (
+            NOTHING._replace(asked=6, in_flight=1, answered=5, completion_tokens=500, fresh_tokens=500),
+            *(100, None, 50, "5 of 10 answered, 1 in flight"),
+        ),
+        (
+            NOTHING._replace(asked=10, answered=10, completion_tokens=500, fresh_tokens=500, generated_tokens=500.0),
+            *(100, 50.0, 100, "10 of 10 answered"),
+        ),
+        (
+            Count(9, 1, 2, 800, 900.0, answered=8, completion_tokens=800, truncated=2, blank=1),
+            *(100, 100.0, 8100 / 101, "8 of 10 answered, 2 cut off, 1 blank, 2 in flight, 100 tok/s, 2s left"),
+        ),
+    ],
+    ids=["the forecast stands", "an earlier attempt's count", "no counter", "finished", "all that matters"],
+)
+def test_the_share_is_that_of_tokens_and_the_line_has_what_matters(
+    count: Count, expected_tokens: float, tok_s: float | None, percent: float, line: str
+) -> None:
+    said = progress(count, 10, expected_tokens, MAX_TOKENS, tok_s)
+    assert (said.percent, said.line, said.tok_s) == (pytest.approx(percent), line, tok_s)
+
+
+def test_the_rate_is_that_of_the_last_minutes() -> None:
+    pace = Pace()
+    assert pace.tok_s(0, 0) is None
+    assert pace.tok_s(10, 1000) == 100
+    assert pace.tok_s(20, 1000) == 50
+    for second in range(30, 400, 10):
+        late = pace.tok_s(second, 1000 + second)
+    assert late == pytest.approx(1.0)
+    assert Pace().tok_s(5, 5) is None
+
+
+STEP = spec(max_tokens=32768)
+LONGEST = 32768 + STEP.suite.longest_prompt_tokens
+
+
+def page(engine: int = 0, **labels: object) -> str:
+    said = ",".join(f'{name}="{value}"' for name, value in {"cache_dtype": "auto", "engine": engine, **labels}.items())
+    return f"# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{{said}}} 1.0\n"
+
+
+BLOCKS = {"num_gpu_blocks": 1000, "block_size": 16}
+LARGE = page(kv_cache_size_tokens=10**9)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        (page(**BLOCKS), 16000),
+        (page(kv_cache_size_tokens=None, **BLOCKS), 16000),
+        (page(0, kv_cache_size_tokens=500) + page(1, kv_cache_size_tokens=500), 1000),
+        (page(0, **BLOCKS) + page(1, **BLOCKS), 16000),
+    ],
+    ids=["older", "none-said", "two-engines", "summed-already"],
+)
+def test_the_caches_tokens_are_each_engines_own_or_the_blocks_of_all(text: str, tokens: int) -> None:
+    assert kv_tokens(text) == tokens
+
+
+@pytest.mark.parametrize(
+    ("max_num_seqs", "text", "number"),
+    [
+        (None, page(kv_cache_size_tokens=10 * LONGEST + 5, num_gpu_blocks=9, block_size=16), 10),
+        (None, page(kv_cache_size_tokens=100), 1),
+        (12, LARGE, 12),
+        (4096, LARGE, 256),
+        (12, "", 12),
+        (None, page(num_gpu_blocks=None), UNKNOWN_AT_ONCE),
+    ],
+    ids=["as-many-as-fit", "too-small-for-one", "the-cells-limit", "ours", "nothing-said", "nor-a-limit"],
+)
+def test_so_many_are_asked_at_a_time(max_num_seqs: int | None, text: str, number: int) -> None:
+    assert at_once(STEP, cell(max_num_seqs=max_num_seqs), text)[0] == number
+
+
+def test_the_step_has_the_last_word() -> None:
+    assert at_once(spec(concurrency=3), cell(), LARGE) == (3, "3 at a time, as the step says")

@@ -1,6 +1,4 @@
-"""From paired answers to rows and scores; and the traps of the published numbers, each with both figures."""
-
-from __future__ import annotations
+"""From paired answers to rows and scores; and traps of published numbers (docs/sources.md), each with both figures."""
 
 import math
 from typing import Any
@@ -97,9 +95,6 @@ def test_answers_to_one_item_are_one_cluster() -> None:
     assert clustered([("a", True), ("a", False)]) == (0.5, None, 1)
 
 
-# The traps of the published numbers (docs/sources.md), as transcripts in which every answer is right.
-
-
 def test_trap_strict_match_on_a_preamble_scores_zero_and_ours_scores_one() -> None:
     """A thinking model's body explains before it answers, in bold; lm-eval wants 'The answer is' to the line's end."""
     bodies = [
@@ -138,9 +133,6 @@ def test_a_metric_that_is_not_there_is_an_error_that_names_those_that_are(report
         score_rows([row_of(1, "C", "(C)")], [result([], scores, "inspect")], EvalStep(step="eval-gpqa-inspect"), None)
 
 
-# Graded again from the response log alone: what it says of a step's verdict, and what it refuses.
-
-
 def again(verdict: Any, reasons: list[str], details: list[str] | None, logged: int = 8, **changed: Any) -> Regraded:
     """Eight answers graded again: six right. `changed` is what the older readers made of each."""
     answers = gpqa_answers()
@@ -153,16 +145,13 @@ def again(verdict: Any, reasons: list[str], details: list[str] | None, logged: i
     return regraded(GRADED_GPQA, commit, samples, [each.exchange for each in answers[:logged]], [], [row])
 
 
-def test_nothing_changes_where_todays_readers_agree_with_what_is_there() -> None:
+def test_only_what_todays_readers_and_bounds_say_otherwise_changes() -> None:
     assert not again("ok", [], []).changed
     other = again("ok", [], None, extractor_version=0)
     assert (other.changed, other.outdated, other.is_due) == (False, 8, True), "another version that reads the same"
     assert {row["extractor_version"] for row in other.grading.tables[EVAL_SAMPLES]} == {1}
-
-
-def test_a_new_bound_changes_the_verdict_though_every_reading_stands() -> None:
     found = again("suspect", ["truncated"], ["3 of 8 answers were cut off"])
-    assert found.changed and not found.changes
+    assert found.changed and not found.changes, "a new bound changes the verdict though every reading stands"
     assert (found.grading.verdict, found.grading.reasons) == ("ok", ())
 
 
@@ -181,9 +170,8 @@ def test_a_rejection_that_bad_readings_explain_falls_with_them() -> None:
     assert (found.grading.verdict, found.grading.reasons) == ("suspect", ("argv_differs",))
     (row,) = found.grading.tables[VERDICTS]
     assert row["details"] == ["max_model_len differs"]
-    assert [(change.reader, change.before, change.after, change.items) for change in found.changes] == [
-        ("last-in-body", 0.0, 0.75, 8)
-    ]
+    [change] = found.changes
+    assert (change.reader, change.before, change.after, change.items) == ("last-in-body", 0.0, 0.75, 8)
 
 
 def test_an_answer_that_is_not_on_the_response_log_is_refused() -> None:

@@ -1,8 +1,5 @@
 """Items that can't be had: said in one line by the node, before an engine is started."""
 
-from __future__ import annotations
-
-import json
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -16,6 +13,7 @@ from tasks.evals.shapes import twin
 from tasks.host.environment_spec import cache_folder
 from tests.fake_hub import FakeHub, fake_hub
 from tests.fake_run import FakeRun, ended
+from tests.tasks.evals.graded import jsonl
 from tests.tasks.test_cell import processes_with
 
 SUITE = """
@@ -27,48 +25,33 @@ steps:
 
 
 class Trouble(NamedTuple):
-    """A dataset, what happens to it after the run was planned, and what the line says."""
+    """A dataset, what the line says, and what happens to its file after the run was planned."""
 
     step: str
     dataset: str
-    happens: Callable[[Path], object]
     said: str
+    happens: Callable[[Path], object] = lambda file: None
 
 
-def without(column: str) -> Callable[[Path], object]:
-    def remove(file: Path) -> None:
-        records = twin(GPQA)
-        del records[2][column]
-        write(file, records)
-
-    return remove
-
-
-def nothing(file: Path) -> None:
-    """The file stays as it is."""
+def lose_gold(file: Path) -> None:
+    records = twin(GPQA)
+    del records[2]["Correct Answer"]
+    jsonl(file, records)
 
 
 TROUBLES = {
-    "file": Trouble("eval-gpqa", "file", Path.unlink, "can't be read: No such file or directory"),
+    "file": Trouble("eval-gpqa", "file", "can't be read: No such file or directory", Path.unlink),
     "gold": Trouble(
-        "eval-gpqa",
-        "file",
-        without("Correct Answer"),
-        "row 3 is not of GPQA-Diamond's shape: column 'Correct Answer' is missing",
+        "eval-gpqa", "file", "row 3 is not of GPQA-Diamond's shape: column 'Correct Answer' is missing", lose_gold
     ),
-    "shape": Trouble("eval-kmmlu", "file", nothing, "row 1 is not of KMMLU's shape: column 'question' is missing"),
-    "text": Trouble("eval-gpqa", "file", lambda file: file.write_text("{not json"), "is no jsonl file: line 1: "),
-    "gated": Trouble("eval-gpqa", "hub", nothing, "GPQA-Diamond is gated and there is no HF_TOKEN: accept its terms"),
-    "offline": Trouble("eval-mmlu-pro", "hub", nothing, "can't reach the hub for TIGER-Lab/MMLU-Pro: ConnectError"),
+    "shape": Trouble("eval-kmmlu", "file", "row 1 is not of KMMLU's shape: column 'question' is missing"),
+    "text": Trouble("eval-gpqa", "file", "is no jsonl file: line 1: ", lambda file: file.write_text("{not json")),
+    "gated": Trouble("eval-gpqa", "hub", "GPQA-Diamond is gated and there is no HF_TOKEN: accept its terms"),
+    "offline": Trouble("eval-mmlu-pro", "hub", "can't reach the hub for TIGER-Lab/MMLU-Pro: ConnectError"),
 }
 
-
-class Refused(NamedTuple):
-    """How a runner ended that could not have its items."""
-
-    run: FakeRun
-    code: int
-    lines: list[str]
+Refused = tuple[FakeRun, int, list[str]]
+"""A runner that could not have its items: its exit code, and the lines that it said."""
 
 
 @pytest.fixture(scope="module")
@@ -80,22 +63,17 @@ def hub() -> Iterator[FakeHub]:
 
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory: pytest.TempPathFactory, node_python: Path, hub: FakeHub) -> dict[str, Refused]:
-    """The runner of every trouble, all at a time."""
     runs, started = {}, {}
     for name, trouble in TROUBLES.items():
         folder = tmp_path_factory.mktemp(name)
-        file = folder / "items.jsonl"
-        write(file, twin(GPQA))
+        file = jsonl(folder / "items.jsonl", twin(GPQA))
         dataset = str(file) if trouble.dataset == "file" else trouble.dataset
         runs[name] = FakeRun(folder, suite=SUITE.format(step=trouble.step, dataset=dataset))
         trouble.happens(file)
         endpoint = "http://127.0.0.1:9" if name == "offline" else hub.endpoint
         started[name] = runs[name].start(node_python, **nothing_fetched(folder, endpoint))
-    found = {}
-    for name, process in started.items():
-        code, said = ended(process)
-        found[name] = Refused(runs[name], code, said.splitlines())
-    return found
+    last = {name: ended(process) for name, process in started.items()}
+    return {name: (runs[name], code, said.splitlines()) for name, (code, said) in last.items()}
 
 
 @pytest.mark.parametrize("name", TROUBLES)
@@ -111,9 +89,7 @@ def test_items_that_cant_be_had_are_one_line_before_an_engine_starts(name: str, 
     assert run.ledger.committed_steps() == {}
 
 
-def test_a_runner_that_is_asked_to_stop_does_not_wait_for_a_hub_that_keeps_it_waiting(
-    tmp_path: Path, node_python: Path
-) -> None:
+def test_a_runner_that_is_asked_to_stop_does_not_wait_for_a_silent_hub(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=SUITE.format(step="eval-mmlu-pro", dataset="hub"))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -135,7 +111,3 @@ def nothing_fetched(folder: Path, endpoint: str) -> dict[str, str]:
     (cache / "envs").symlink_to(cache_folder())
     hub = {"HF_HOME": str(folder / "hf"), "HF_ENDPOINT": endpoint, "HF_TOKEN": "", "HF_HUB_OFFLINE": "0"}
     return {"XDG_CACHE_HOME": str(cache.parent), **hub}
-
-
-def write(file: Path, records: list[dict[str, object]]) -> None:
-    file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")

@@ -1,7 +1,5 @@
 """An adapter in its own environment, as the node runner keeps it: alive over many jobs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator, Mapping

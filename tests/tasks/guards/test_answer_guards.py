@@ -1,7 +1,5 @@
 """Shares of cut-off, blank, unreadable and ambiguous answers: on both sides of their bounds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,9 +7,7 @@ import pytest
 from configs.evals.suites import GPQA, IFEVAL, MMLU_PRO
 from tasks.guards.answers import EXCERPT_CHARS, excerpt, gate_findings, in_full, step_findings
 
-GOOD: dict[str, Any] = {
-    "last_in_body": "C", "flexible": "C", "correct": True, "truncated": False, "blank": False,
-}  # fmt: skip
+GOOD: dict[str, Any] = {"last_in_body": "C", "flexible": "C", "correct": True, "truncated": False, "blank": False}
 
 
 def rows(n: int, odd: int = 0, **changed: Any) -> list[dict[str, Any]]:

@@ -1,7 +1,5 @@
 """Each guard on figures that are true and on figures that can't be."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -70,7 +68,6 @@ def drafted(steps: int | None, accepted: int | None, tokens: int = 64) -> dict[s
 
 
 def added_up(*rows: dict[str, int | None]) -> Finding | None:
-    """Requests beside an engine that counted the same."""
     steps, accepted = (sum(row[f"engine_{name}"] or 0 for row in rows) for name in ("draft_steps", "accepted_tokens"))
     return acceptance_mismatch(4, rows, counted(drafts=steps, draft_tokens=4 * steps, accepted_tokens=accepted))
 
@@ -253,9 +250,7 @@ def test_a_replay_accepts_what_its_table_says(per_draft: float, fires: bool) -> 
     [({2: 4800}, 1.0, False), ({1: 2400, 4: 2400}, 1.0, False), ({2: 4800}, 1.3, True), ({2: 4800}, 0.7, True)],
     ids=["2 of 4 in a batch of 8", "1 or 4, by the text", "too many", "too few"],
 )
-def test_a_replay_that_drafts_fewer_tokens_than_k_accepts_what_its_table_has_for_those(
-    per_batch: dict[int, int], accepted: float, fires: bool
-) -> None:
+def test_a_replay_that_drafts_less_than_k_is_found(per_batch: dict[int, int], accepted: float, fires: bool) -> None:
     """As `mtp-dynamic-k` and `mtp-adaptive` do; one with a K of its own may not."""
     told = accepted * sum(steps * sum(REPLAY.rates[:number]) for number, steps in per_batch.items())
     tokens = sum(each * steps for each, steps in per_batch.items())
@@ -264,13 +259,10 @@ def test_a_replay_that_drafts_fewer_tokens_than_k_accepts_what_its_table_has_for
         assert (replay_missed(technique, REPLAY, counts) is not None) == is_missed, technique.name
 
 
-def test_older_engines_name_the_prefix_cache_otherwise() -> None:
+def test_one_cache_under_two_names_is_counted_once_and_positions_begin_at_zero() -> None:
     older, both = 'vllm:gpu_prefix_cache_hits_total{engine="0"} 7\n', 'vllm:prefix_cache_hits_total{engine="0"} 9\n'
     assert parse(older).prefix_hits == 7
-    assert parse(older + both).prefix_hits == 9, "one cache under two names is counted once"
-
-
-def test_positions_that_are_first_counted_in_a_window_were_at_zero_before_it() -> None:
+    assert parse(older + both).prefix_hits == 9
     pages = [f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{at}"}} 3\n' for at in (0, 1)]
     one, two = parse(pages[0]), parse(pages[0] + pages[1])
     assert two.since(one).accepted_by_position == (0.0, 3.0)

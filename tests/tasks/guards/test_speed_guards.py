@@ -1,7 +1,5 @@
 """Rates against memory, streams against fixed windows, the client's clock against the engine's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -65,9 +63,7 @@ def bounds(cell: Cell, gpu: str, prompt_tokens: int, concurrency: int = 1) -> tu
         ("gb10", "gemma-4-31b", "nvfp4", 11, None),
     ],
 )
-def test_speeds_that_were_measured_on_healthy_engines_pass(
-    gpu: str, model: str, precision: str, short: float, long: float | None
-) -> None:
+def test_speeds_of_healthy_engines_pass(gpu: str, model: str, precision: str, short: float, long: float | None) -> None:
     for tok_s, prompt_tokens in ((short, 64), (long, 8000)):
         if tok_s is not None:
             floor, ceiling = bounds(cell_of(model, precision), gpu, prompt_tokens)
@@ -92,13 +88,10 @@ def test_the_cards_of_a_cell_are_those_of_its_engines_arguments(args: str, cards
     assert cell_of(args=args).cards == cards
 
 
-def test_what_waits_for_a_slot_shares_no_step() -> None:
+def test_what_waits_for_a_slot_shares_no_step_and_a_cache_in_eight_bits_is_half_as_large() -> None:
     """At 16 in flight and 4 slots a step of the 31B makes 4 tokens, not 16."""
     held = cell_of().model_copy(update={"serving": SERVING.model_copy(update={"max_num_seqs": 4})})
     assert bounds(held, "h100", 64, 16) == bounds(held, "h100", 64, 4) == bounds(cell_of(), "h100", 64, 4)
-
-
-def test_a_cache_in_eight_bits_is_half_as_large() -> None:
     wide, narrow = (step_bytes(cell_of(args=args), 8000, 512, 16) for args in ("", "--kv-cache-dtype fp8_e5m2"))
     weights = step_bytes(cell_of(), 0, 1, 1)
     assert narrow - weights == pytest.approx((wide - weights) / 2)
@@ -110,10 +103,7 @@ def test_steps_without_a_draft_count() -> None:
     assert tokens_per_step(cell_of(technique="ngram", k=4), 512, counted) == pytest.approx(512 / 487)
     assert tokens_per_step(cell_of(), 512, counted) == 1.0, "AR commits one token a step whatever its engine counts"
     assert tokens_per_step(cell_of(technique="mtp", k=4), 512, parse("")) is None
-
-
-def test_no_step_commits_more_than_k_plus_one() -> None:
-    """What was accepted behind the last token of a short answer is counted, too."""
+    # what was accepted behind the last token of a short answer is counted, too: no step commits more than K + 1
     counted = parse("")._replace(drafts=1, draft_tokens=15, accepted_tokens=15)
     assert tokens_per_step(cell_of(technique="dflash", k=15), 8, counted) == 8
     assert tokens_per_step(cell_of(technique="mtp", k=4), 64, counted._replace(accepted_tokens=64)) == 5
@@ -130,12 +120,9 @@ def test_a_denoising_step_bounds_a_diffusion_cell() -> None:
 
 @pytest.mark.parametrize("where", ["engine", "technique"])
 def test_arguments_that_a_technique_adds_count_as_the_engines_own_do(where: str) -> None:
-    plain = cell_of()
-    given = ("-tp", "2", "--kv-cache-dtype", "fp8_e5m2", "--enforce-eager")
-    if where == "engine":
-        cell = plain.model_copy(update={"engine": plain.engine.model_copy(update={"args": given})})
-    else:
-        cell = plain.model_copy(update={"technique": plain.technique.model_copy(update={"engine_args": given})})
+    plain, given = cell_of(), ("-tp", "2", "--kv-cache-dtype", "fp8_e5m2", "--enforce-eager")
+    field = "args" if where == "engine" else "engine_args"
+    cell = plain.model_copy(update={where: getattr(plain, where).model_copy(update={field: given})})
     assert (cell.cards, cell.tensor_parallel) == (2, 2)
     assert cell.kv_bytes_per_token == plain.kv_bytes_per_token / 2
     assert too_slow(8.8, bounds(cell, "h100", 64)[0]) is None

@@ -1,7 +1,5 @@
 """Guards over the steadiness of windows, on figures that were seen."""
 
-from __future__ import annotations
-
 from math import log, sqrt
 from statistics import stdev
 from typing import Any

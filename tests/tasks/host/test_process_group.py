@@ -1,7 +1,5 @@
 """Processes of a group, by what the kernel tells of each: who belongs to it, and its most memory."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -46,19 +44,14 @@ def test_who_carries_another_variable_too_can_be_left_out() -> None:
     assert [process.wait(60) for process in own] == [-signal.SIGTERM, -signal.SIGKILL]
 
 
-MIB = 2**20
-
-GROWN = "kept = bytearray(96 * 2**20); del kept; print('grown', flush=True); input()"
-
-
 def test_a_peak_stays_when_the_memory_was_given_back_and_peaks_add_up() -> None:
-    argv = [sys.executable, "-c", GROWN]
+    grown = "kept = bytearray(96 * 2**20); del kept; print('grown', flush=True); input()"
+    argv = [sys.executable, "-c", grown]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"grown\n"
         alone, own = peak_bytes([process.pid]), peak_bytes([os.getpid()])
-        assert alone is not None and own is not None
-        assert alone > 96 * MIB
         both = peak_bytes([process.pid, os.getpid()])
+        assert alone is not None and own is not None and alone > 96 * 2**20
         assert both is not None and both >= alone + own
         process.communicate(b"\n")
     assert peak_bytes([process.pid]) is None, "it is gone"

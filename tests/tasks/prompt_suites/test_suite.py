@@ -1,10 +1,6 @@
 """Which prompts a load step sends: by category, in turn, from each of its sources; what must not be copied is named."""
 
-from __future__ import annotations
-
-import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +9,9 @@ import pytest
 from configs.evals.records import DatasetUnavailable
 from configs.prompt_suites import CATEGORIES, PLACEHOLDER
 from configs.steps.load import LoadStep
-from tasks.host.environments import ensure
 from tasks.prompt_suites.suite import PromptSuite, prompt_suite
-from tests.fake_hub import COMMIT, FakeHub, fake_hub
+from tests.fake_hub import COMMIT, FakeHub
+from tests.tasks.evals.graded import jsonl
 
 
 def suite(tmp_path: Path, **fields: Any) -> PromptSuite:
@@ -23,9 +19,7 @@ def suite(tmp_path: Path, **fields: Any) -> PromptSuite:
 
 
 def of_file(tmp_path: Path, *records: dict[str, Any], **fields: Any) -> PromptSuite:
-    path = tmp_path / "mine.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return suite(tmp_path, dataset=str(path), **fields)
+    return suite(tmp_path, dataset=str(jsonl(tmp_path / "mine.jsonl", records)), **fields)
 
 
 def asked(category: str, text: str) -> dict[str, Any]:
@@ -70,17 +64,6 @@ def test_placeholders_are_named_with_what_fills_them_in(tmp_path: Path) -> None:
 def test_a_record_without_category_or_turn_is_named_by_its_row(tmp_path: Path, record: dict[str, Any]) -> None:
     with pytest.raises(DatasetUnavailable, match=r"row 2 is no prompt with a category; accepted: a `category`"):
         of_file(tmp_path, asked("a", "x"), record)
-
-
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
-    ensure("lm-eval")
-    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    with fake_hub() as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
-        yield hub
 
 
 def test_speed_bench_comes_from_the_hub_once_at_its_pinned_commit(hub: FakeHub, tmp_path: Path) -> None:

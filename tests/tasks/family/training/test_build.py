@@ -31,7 +31,6 @@ def run(python: Path, out: Path, *options: str, **env: str) -> "subprocess.Compl
 
 
 def processes_about(out: Path) -> list[int]:
-    """Processes with the folder in their command line."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -58,16 +57,13 @@ def training(engine_python: Path, tmp_path: Path) -> Iterator["subprocess.Popen[
 
 @pytest.fixture(scope="module")
 def family(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, object]]]:
-    """A scaled build of the default members, and what it printed."""
     out = tmp_path_factory.mktemp("family")
     result = run(engine_python, out)
     assert result.returncode == 0, result.stderr
     return out, [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_all_default_members_are_complete_and_nothing_else_is_left(
-    family: tuple[Path, list[dict[str, object]]],
-) -> None:
+def test_all_members_are_complete_and_nothing_else_is_left(family: tuple[Path, list[dict[str, object]]]) -> None:
     out, lines = family
     members = ["target", "draft", "dflash", "mtp"]
     last = dict(lines[-1])
@@ -86,13 +82,10 @@ def test_all_default_members_are_complete_and_nothing_else_is_left(
     assert done["name"] == "mtp" and done["parameters"] > 0
 
 
-def test_a_second_build_trains_nothing(engine_python: Path, family: tuple[Path, list[dict[str, object]]]) -> None:
+def test_only_what_is_missing_is_trained(engine_python: Path, family: tuple[Path, list[dict[str, object]]]) -> None:
     result = run(engine_python, family[0])
     assert result.returncode == 0
-    assert [json.loads(line).get("done") for line in result.stdout.splitlines()] == [True]
-
-
-def test_only_what_is_missing_is_trained(engine_python: Path, family: tuple[Path, list[dict[str, object]]]) -> None:
+    assert [json.loads(line).get("done") for line in result.stdout.splitlines()] == [True], "nothing is missing"
     (family[0] / "draft" / DONE_FILE).unlink()
     result = run(engine_python, family[0])
     assert {json.loads(line).get("member") for line in result.stdout.splitlines()} == {"draft", None}
@@ -100,9 +93,7 @@ def test_only_what_is_missing_is_trained(engine_python: Path, family: tuple[Path
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_the_children_too(
-    training: "subprocess.Popen[str]", tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+def test_a_signal_ends_the_children(training: "subprocess.Popen[str]", tmp_path: Path, number: int, code: int) -> None:
     training.send_signal(number)
     assert training.wait(timeout=30) == code
     assert processes_about(tmp_path) == []
