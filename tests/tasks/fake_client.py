@@ -12,8 +12,7 @@ from tasks.prompts import Prompt
 from tasks.wire.connection import Arrivals
 from tests.tasks.virtual_time import Clock
 
-Pace = Callable[[int], float]
-"""Factor on the seconds of the n-th request of a kind, from 0."""
+Pace = Callable[[int], float]  # factor on the seconds of the n-th request of a kind, from 0
 
 
 class FakeClient(Client):

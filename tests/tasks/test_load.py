@@ -22,9 +22,7 @@ from tests.tasks.timed_step import Hear, changed, dies_after, hearing
 from warehouse.dataset.loads import followed
 from warehouse.ledger.formulas import loops
 
-PROMPTS, CATEGORIES, TOKENS = 88, 11, 20
-"""Of the twin."""
-
+PROMPTS, CATEGORIES, TOKENS = 88, 11, 20  # of the twin
 attempt = partial(timed_step.attempt, token_s=(0.01,) * 8)
 
 

@@ -134,9 +134,7 @@ def test_a_model_that_thinks_too_long_is_suspect_and_not_wrong() -> None:
     assert "4 of 10" in found.sentence and failed_sanity(rows) is None
 
 
-HEALTHY_S = 30.0
-"""Until the fake engine answers; beside busy neighbours it takes seconds."""
-
+HEALTHY_S = 30.0  # until the fake engine answers; beside busy neighbours it takes seconds
 FAMILY = {"hub_id": None, "family_member": "target"}
 
 

@@ -15,11 +15,9 @@ from configs.step import Work
 from configs.steps.throughput import WARM_UP_LENGTHS, Condition, Repeats, ThroughputStep
 from tasks.client import Heard, Ready, RequestFailed
 from tests.tasks.fake_client import FakeClient, Pace
-from tests.tasks.timed_step import Hear, Measured, Prepare, attempt, changed, failing, hearing
+from tests.tasks.timed_step import TOKEN_S, Hear, Measured, Prepare, attempt, changed, failing, hearing
 
 TOKENS, CAP, SHORT = 256, 64, 24
-TOKEN_S = 0.05
-"""So slow that no real delay of this machine matters beside it."""
 NARROW = {"min": 3, "max": 15, "within": "2%"}
 
 
@@ -42,6 +40,9 @@ def test_a_rate_that_is_steady_is_repeated_as_little_as_allowed(tmp_path: Path, 
     measured = attempt(tmp_path, planned, step(NARROW), [TOKEN_S])
     assert len(fixed(measured)) == 3
     assert measured.reasons("c", "fixed") == []
+    for row in fixed(measured):
+        assert (row["steady_s"], row["steady_tokens"]) == (None, None), "one at a time has no steady state of its own"
+        assert row["completion_tokens"] / row["wall_s"] == pytest.approx(1 / TOKEN_S)
 
 
 def test_a_noisy_rate_is_repeated_until_it_is_known(tmp_path: Path, planned: PlannedCell) -> None:
@@ -136,12 +137,6 @@ def test_several_in_flight_are_measured_in_their_steady_state(tmp_path: Path, pl
         assert row["steady_tokens"] / row["steady_s"] == pytest.approx(truth, rel=0.01)
         assert row["completion_tokens"] / row["wall_s"] < 0.95 * truth, "ramp and tail are in the whole window"
     assert measured.told[-1].tok_s == pytest.approx(truth, rel=0.01)
-
-
-def test_one_at_a_time_has_no_steady_state_of_its_own(tmp_path: Path, planned: PlannedCell) -> None:
-    (row, *_) = fixed(attempt(tmp_path, planned, step(3), [TOKEN_S]))
-    assert (row["steady_s"], row["steady_tokens"]) == (None, None)
-    assert row["completion_tokens"] / row["wall_s"] == pytest.approx(1 / TOKEN_S)
 
 
 def asleep(kind: str, share: float) -> Prepare:
@@ -268,11 +263,8 @@ def test_answers_that_end_by_themselves_do_not_judge_a_machine(tmp_path: Path, p
     rates = [row["completion_tokens"] / row["wall_s"] for row in done.windows if row["mode"] == "natural"]
     assert max(rates) > 1.9 * min(rates)
     assert done.reasons("c", "fixed") == done.reasons("c", "natural") == []
-
-
-def test_answers_that_reach_the_cap_are_told_from_those_that_end(tmp_path: Path, planned: PlannedCell) -> None:
-    done = attempt(tmp_path, planned, natural(stream_requests=0), [0.01])
-    assert {row["finish_reason"] for row in done.requests if row["mode"] == "natural"} == {"length"}
+    ends = {row["finish_reason"] for row in done.requests if row["mode"] == "natural"}
+    assert ends == {"length"}, "they reached the cap"
 
 
 def test_the_forecast_counts_both_and_a_plan_without_is_written_as_before(planned: PlannedCell) -> None:

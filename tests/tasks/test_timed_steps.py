@@ -17,9 +17,7 @@ from tasks.prompts import Prompt
 from tests.tasks.fake_client import FakeClient
 from tests.tasks.timed_step import Measured, Prepare, attempt, changed, dies_after, failing, smoked
 
-TOKENS, PROMPTS = 40, 44
-"""Of each answer, and of the suite."""
-
+TOKENS, PROMPTS = 40, 44  # of each answer, and of the suite
 OWN = {"context_tokens": 200, "output_tokens": TOKENS, "repeats": 2, "stream_requests": 0, "warmup": 1}
 
 WORKLOADS = [

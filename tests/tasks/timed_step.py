@@ -18,14 +18,10 @@ from warehouse.ledger.store import open_store
 from warehouse.ledger.tables import decode
 from warehouse.ledger.verdicts import Finding, Judgement
 
-TOKEN_S = 0.05
-"""So slow that no real delay of this machine matters beside it."""
-
-PREFILL_TOKEN_S = 0.002
-"""Of a depth, whose figure it is."""
+TOKEN_S = 0.05  # so slow that no real delay of this machine matters beside it
+PREFILL_TOKEN_S = 0.002  # of a depth, whose figure it is
 
 Prepare = Callable[[FakeClient], None]
-
 Hear = Callable[[Ready], Awaitable[Heard]]
 
 

@@ -42,9 +42,7 @@ steps:
   - {step: eval-gpqa, dataset: twin, items: 24, max_tokens: 64, seed: 6}
 """
 """With this seed, none of the first five answers is A."""
-
-SANE = {question.prompt for question in GENERAL}
-"""What smoke asks of every model; no evaluation does."""
+SANE = {question.prompt for question in GENERAL}  # what smoke asks of every model; no evaluation does
 
 
 class Measured(FakeRun):

@@ -11,8 +11,6 @@ from tests.tasks.evals.response_log_case import cell, question, spec
 LM_EVAL = question(
     "Q: 1+1?", max_tokens=2048, temperature=0, seed=1234, stop=["</s>", "Q:"], top_k=1, n=1, stream=False, user=None
 )
-"""A request as lm-eval sends it, more or less."""
-
 ASKED = [{"role": "user", "content": "하나를\n고르시오"}]
 
 
@@ -101,11 +99,8 @@ def test_long_answers_in_flight_count_before_they_end() -> None:
     assert mean_tokens(short_ones, 1000, MAX_TOKENS) == 1000
     assert mean_tokens(running, 1000, MAX_TOKENS) > 10000, "the ten that ended first were the short ones"
     assert progress(running, 20, 1000, MAX_TOKENS, None).percent < 60, "half of the items, but not half of the work"
-
-
-def test_nothing_is_expected_beyond_the_longest_answer() -> None:
     nearly = NOTHING._replace(asked=1, in_flight=1, generated_tokens=MAX_TOKENS - 10.0)
-    assert tokens_left(nearly, 1, 8000, MAX_TOKENS) == 10
+    assert tokens_left(nearly, 1, 8000, MAX_TOKENS) == 10, "nothing is expected beyond the longest answer"
     assert tokens_left(NOTHING, 10, 8000, MAX_TOKENS) == 80000, "the forecast stands before anything is known"
 
 

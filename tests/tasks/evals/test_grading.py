@@ -1,18 +1,19 @@
-"""From paired answers to rows and scores; and traps of published numbers (docs/sources.md), each with both figures."""
+"""Answers paired or refused, their rows and scores; traps of published numbers (docs/sources.md), with both figures."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from configs.steps.eval import EvalStep
 from tasks.evals.grading import MetricMissing, clustered, sample_row, score_rows
-from tasks.evals.pairing import Paired
+from tasks.evals.pairing import Paired, PairingError, paired
 from tasks.evals.regrade import Regraded, RegradeError, regraded
-from tasks.frameworks.job import Score
+from tasks.frameworks.job import Item, Result, Sample, Score
 from tests.graded_run import GPQA as GRADED_GPQA
 from tests.graded_run import gpqa_answers
-from tests.tasks.evals.graded import exchange, graded, item, result
+from tests.tasks.evals.graded import Recorded, exchange, graded, item, result
 from warehouse.ledger.commits import Commit
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES
 from warehouse.ledger.tables import VERDICTS, encode
@@ -34,7 +35,7 @@ def values(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {row["extractor"] or row["metric"]: row["value"] for row in rows}
 
 
-def test_a_graded_answer_has_every_reading_beside_the_one_that_counts() -> None:
+def test_a_graded_answer_has_every_reading_and_says_that_it_is_cut_off_or_blank() -> None:
     row = row_of(1, "C", "**Answer: C**. By contrast (A) is wrong.", "Perhaps (B)?")
     read = {name: row[name] for name in ("last_in_body", "strict", "flexible", "first", "framework_answer")}
     assert read == dict(last_in_body="C", strict=None, flexible="A", first="B", framework_answer="[invalid]")
@@ -43,9 +44,6 @@ def test_a_graded_answer_has_every_reading_beside_the_one_that_counts() -> None:
         "eval-gpqa", "lm-eval", "colours", 1,
     )  # fmt: skip
     assert encode(EVAL_SAMPLES, [IDENTITY | row])
-
-
-def test_a_cut_off_and_a_blank_answer_are_wrong_and_say_so() -> None:
     cut = row_of(1, "C", None, "The answer is (C), but", finish="length")
     assert (cut["correct"], cut["truncated"], cut["blank"]) == (False, True, True)
     stopped = row_of(1, "C", "<think>The answer is (C)</think> \n")
@@ -177,3 +175,102 @@ def test_a_rejection_that_bad_readings_explain_falls_with_them() -> None:
 def test_an_answer_that_is_not_on_the_response_log_is_refused() -> None:
     with pytest.raises(RegradeError, match=r"3 of 8 graded answers of eval-gpqa are not in its log, e.g. of item-5"):
         again("ok", [], [], logged=5)
+
+
+ITEMS = [item(1, "A"), item(2, "B"), item(3, "C")]
+BODIES = ["The answer is (A).", "The answer is (B).", "The answer is (D)."]
+RECORDED = Recorded([exchange(asked, body) for asked, body in zip(ITEMS, BODIES, strict=True)])
+
+
+def gradings(*bodies: str | None, items: Sequence[Item] = ITEMS) -> list[Sample]:
+    return [graded(asked, body) for asked, body in zip(items, bodies, strict=True)]
+
+
+def test_every_item_gets_its_own_exchange_whatever_order_the_framework_returns() -> None:
+    found = paired(result(gradings(*BODIES)[::-1]), ITEMS, RECORDED, 0)
+    assert [(each.item, each.exchange["body"]) for each in found] == [*zip(ITEMS, BODIES, strict=True)]
+
+
+SWAPPED_BODIES = gradings(BODIES[1], BODIES[0], BODIES[2])
+"""HRET 0.1.0: zip(inputs, asyncio.as_completed(...)). The items, prompts and scores all look right."""
+
+SWAPPED_NAMES = [
+    graded(ITEMS[1], BODIES[1], item_id="item-1"),
+    graded(ITEMS[0], BODIES[0], item_id="item-2"),
+    graded(ITEMS[2], BODIES[2]),
+]
+"""Prompt and answer belong together, but the right answer that they are compared with is another item's."""
+
+GIVEN_UP = gradings(*BODIES[:2], "")
+
+REFUSED = {
+    "swapped": (
+        SWAPPED_BODIES,
+        {},
+        "2 of 3 items were graded on a response that is not the engine's answer to them, e.g. item-1: the framework "
+        "graded 'The answer is (B).', the log has 'The answer is (A).'; nothing of it is scored",
+    ),
+    "swapped, gated": (SWAPPED_BODIES, {"quoted": False}, "item-1: the framework graded 18 characters (a gated"),
+    "another's name": (SWAPPED_NAMES, {}, "2 of 3 items were asked with a prompt that has not their question"),
+    "another's name, gated": (SWAPPED_NAMES, {"quoted": False}, "characters (a gated suite's, not shown)"),
+    "timed out": (
+        GIVEN_UP,
+        {"answers_to": Recorded(RECORDED.rows[:2])},
+        "1 of 3 items have no answer in the response log (timed out?), e.g. item-3",
+    ),
+    "given up": (GIVEN_UP, {}, "item-3: the framework graded nothing, the log has 'The answer is"),
+    "another sample": (gradings(*BODIES), {"sample": 1}, "3 of 3 items have no answer in the response log"),
+    "lost": ([graded(ITEMS[0], BODIES[0])], {"items": ITEMS[:2]}, "is not once in both"),
+    "doubled": ([graded(ITEMS[0], BODIES[0])] * 2, {"items": ITEMS[:2]}, "is not once in both"),
+    "unheard of": (
+        [graded(ITEMS[0], BODIES[0], item_id=name) for name in ("item-1", "item-2", "item-9")],
+        {"items": ITEMS[:2]},
+        "is not once in both",
+    ),
+}
+
+
+@pytest.mark.parametrize(("samples", "changed", "said"), REFUSED.values(), ids=REFUSED)
+def test_another_answer_or_prompt_is_refused(samples: list[Sample], changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(PairingError) as refused:
+        paired(result(samples, framework="hret"), **{"items": ITEMS, "answers_to": RECORDED, "sample": 0} | changed)
+    assert said in str(refused.value) and str(refused.value).startswith("hret 0.4.13")
+    assert changed.get("quoted", True) or "answer is" not in str(refused.value)
+
+
+def twins(other_gold: str) -> tuple[list[Item], Recorded]:
+    """Two items that are asked alike, and an answer to each."""
+    alike = [item(1, "A"), item(1, other_gold, item_id="item-1b")]
+    return alike, Recorded([exchange(asked, BODIES[place], occurrence=place) for place, asked in enumerate(alike)])
+
+
+def test_equal_items_share_out_the_answers_to_their_prompt_each_once() -> None:
+    alike, response_log = twins("A")
+    swapped = result(gradings(BODIES[1], BODIES[0], items=alike))
+    assert [each.exchange["occurrence"] for each in paired(swapped, alike, response_log, 0)] == [1, 0]
+    with pytest.raises(PairingError, match=r"item-1b: .* the log has fewer answers"):
+        paired(result(gradings(BODIES[0], BODIES[0], items=alike)), alike, Recorded(response_log.rows[:1]), 0)
+
+
+def test_one_prompt_with_two_right_answers_is_refused() -> None:
+    alike, response_log = twins("B")
+    with pytest.raises(PairingError, match=r"1 of 2 items share a prompt .*: item-1 says A, it says B"):
+        paired(result(gradings(*BODIES[:2], items=alike)), alike, response_log, 0)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "seen"),
+    [
+        ("<think>hm</think>\n\nThe answer is (A).", "The answer is (A)."),
+        ("The answer  is (A).\n", "The answer is (A)."),
+        (None, ""),
+    ],
+)
+def test_thoughts_and_white_space_are_no_difference(recorded: str | None, seen: str) -> None:
+    response_log = Recorded([exchange(ITEMS[0], recorded)])
+    assert paired(result([graded(ITEMS[0], seen)]), ITEMS[:1], response_log, 0)[0].exchange["body"] == recorded
+
+
+def test_a_failed_job_has_nothing_to_pair() -> None:
+    with pytest.raises(PairingError, match="inspect: ended with status 'error'"):
+        paired(Result("inspect", "0.3.285", error="ended with status 'error'"), ITEMS, RECORDED, 0)

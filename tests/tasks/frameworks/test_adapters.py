@@ -21,8 +21,8 @@ from tasks.host.environments import ensure
 from tasks.steps.eval import task_of
 from tests.fake_chat import FakeChat, fake_chat
 from tests.tasks.evals.graded import Recorded
-from tests.tasks.frameworks.adapter_process import adapter
 from tests.tasks.frameworks.odd_records import RECORDS
+from tests.tasks.frameworks.test_process import adapter
 
 FORMS: dict[Name, str] = {
     "lm-eval": "The answer is ({letter}).",

@@ -5,16 +5,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from configs.checkout import ROOT
-from tasks.frameworks.job import Item, Job, Task, read_result
+from tasks.frameworks.job import Item, Job, Result, Task, read_result, result_of, write
 from tasks.frameworks.process import Framework, FrameworkFailed, Frameworks
 from tasks.host import process_group
-from tests.tasks.frameworks.adapter_process import adapter
 from tests.tasks.test_cell import wait_until
 
 ITEMS = tuple(Item(f"item-{index}", "?", (), "A", "", {}) for index in range(4))
@@ -150,24 +151,48 @@ serve("hret", run)
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+class Adapter:
+    """An adapter in its own environment, as the node runner keeps it: alive over many jobs."""
+
+    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+        self.process, self.folder, self.jobs = process, folder, 0
+
+    def run(self, job: Job) -> Result:
+        self.jobs += 1
+        path = self.folder / f"job-{self.jobs}.json"
+        write(path, job)
+        assert self.process.stdin and self.process.stdout
+        print(path, file=self.process.stdin, flush=True)
+        assert self.process.stdout.readline() == f"done {path}\n"
+        return read_result(result_of(path))
+
+
+@contextmanager
+def adapter(python: Path, module: str, folder: Path, env: Mapping[str, str] | None = None) -> Iterator[Adapter]:
+    """A running adapter; it ends when its stdin does."""
+    argv = [str(python), "-m", module]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+    with (
+        (folder / "adapter.log").open("w", encoding="utf-8") as log,
+        subprocess.Popen(argv, **pipes, stderr=log, text=True, cwd=folder, env=environ) as process,  # type: ignore[call-overload]
+    ):
+        yield Adapter(process, folder)
+        assert process.stdin
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+
+
+def test_a_failed_job_or_one_that_cant_be_read_is_an_error_and_the_next_one_is_served(tmp_path: Path) -> None:
     (tmp_path / "misbehaves.py").write_text(MISBEHAVES, encoding="utf-8")
-    return tmp_path
-
-
-def test_a_failed_job_is_an_error_in_one_line_and_the_next_one_is_served(folder: Path) -> None:
-    with adapter(Path(sys.executable), "misbehaves", folder) as served:
-        jobs = [replace(job_of(folder), task=Task(suite), items=()) for suite in ("exit", "raise", "fine")]
-        errors = [served.run(job).error for job in jobs]
-    assert errors == ["SystemExit: 0", "ValueError: one two", None]
-    log = (folder / "adapter.log").read_text(encoding="utf-8")
-    assert "Traceback" in log and "a progress bar on stdout" in log
-
-
-def test_a_job_that_cant_be_read_is_an_error_too(folder: Path) -> None:
-    with adapter(Path(sys.executable), "misbehaves", folder) as served:
+    unreadable = tmp_path / "none.json"
+    with adapter(Path(sys.executable), "misbehaves", tmp_path) as served:
         assert served.process.stdin and served.process.stdout
-        print(folder / "none.json", file=served.process.stdin, flush=True)
-        assert served.process.stdout.readline() == f"done {folder / 'none.json'}\n"
-    assert str(read_result(folder / "none.result.json").error).startswith("FileNotFoundError")
+        print(unreadable, file=served.process.stdin, flush=True)
+        assert served.process.stdout.readline() == f"done {unreadable}\n"
+        jobs = [replace(job_of(tmp_path), task=Task(suite), items=()) for suite in ("exit", "raise", "fine")]
+        errors = [served.run(job).error for job in jobs]
+    assert str(read_result(result_of(unreadable)).error).startswith("FileNotFoundError")
+    assert errors == ["SystemExit: 0", "ValueError: one two", None]
+    log = (tmp_path / "adapter.log").read_text(encoding="utf-8")
+    assert "Traceback" in log and "a progress bar on stdout" in log

@@ -141,17 +141,10 @@ def request(ttft_ms: float | None, wall_ms: float, queue: float = 0.1, made: flo
     }  # fmt: skip
 
 
-CALM = request(15.0, 670.0)
-"""A stream of the tiny family on two cores."""
-
-BUSY = request(757.0, 870.0, queue=0.2, made=8.8, rest=110.0)
-"""The worst that was seen, at eight a second on two cores that others used: one of 88."""
-
-HELD = request(6509.1, 13000.0, rest=6450.0)
-"""What an engine would look like that makes an answer, and then plays it."""
-
-FOUR_DEEP = request(None, 4030.0, made=400.0, rest=3500.0)
-"""Not streamed, several at a time."""
+CALM = request(15.0, 670.0)  # a stream of the tiny family on two cores
+BUSY = request(757.0, 870.0, queue=0.2, made=8.8, rest=110.0)  # the worst of 88, at eight a second on two busy cores
+HELD = request(6509.1, 13000.0, rest=6450.0)  # an engine that makes an answer, and then plays it
+FOUR_DEEP = request(None, 4030.0, made=400.0, rest=3500.0)  # not streamed, several at a time
 
 STEADY, LUMPS, SHORT, JOINED = (100, 5), (100, 50), (9, 5), (16, 8)
 """Streams with K = 4: tokens, and those of the largest chunk. `JOINED` are four steps, of which two came together."""

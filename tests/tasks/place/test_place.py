@@ -256,6 +256,11 @@ def test_a_checkpoint_without_a_word_of_quantisation_is_not_in_four_bits(tmp_pat
     said = unlike_its_label(in_precision(cell, bytes_per_param=0.52), COMMIT, {"HF_HOME": str(tmp_path)})
     wanted = "fake-model awq ar: some/model is no checkpoint in awq: its config.json has no quantization_"
     assert said is not None and said.startswith(wanted) and "\n" not in said
+    (tmp_path / "config.json").write_text("{}")
+    own = cell.model_copy(update={"model": cell.model.model_copy(update={"hub_id": str(tmp_path)})})
+    assert unlike_its_label(in_precision(own, bytes_per_param=0.52), None, {}) is not None, (
+        "nor is a folder of one's own"
+    )
 
 
 @pytest.mark.parametrize(
@@ -279,12 +284,6 @@ def test_a_format_that_is_said_or_unknown_is_measured(
     for name, content in files.items():
         keep(tmp_path, content if isinstance(content, str) else json.dumps(content), name)
     assert unlike_its_label(in_precision(cell, **precision), COMMIT, {"HF_HOME": str(tmp_path)}) is None
-
-
-def test_a_folder_of_ones_own_is_looked_at_too(tmp_path: Path, cell: Cell) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    own = cell.model_copy(update={"model": cell.model.model_copy(update={"hub_id": str(tmp_path)})})
-    assert unlike_its_label(in_precision(own, bytes_per_param=0.52), None, {}) is not None
 
 
 @pytest.mark.slow(8)

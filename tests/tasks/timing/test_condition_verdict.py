@@ -77,6 +77,8 @@ def test_a_speed_that_few_drafts_can_not_explain_is_impossible() -> None:
     lookup = {"engine_drafts": 10, "engine_draft_tokens": 40, "engine_accepted_tokens": 25}
     assert reasons(cell_of("ngram", 4), measured(3.5 * 68, **lookup)) == ["impossible_speed"]
     assert reasons(cell_of("ngram", 4), measured(1.04 * 68, **lookup)) == []
+    behind = measured(178, **DRAFTS, engine_accepted_by_position=[100, 150, 60, 40])
+    assert reasons(cell_of("mtp", 4), behind) == ["acceptance_out_of_range"], "more behind a position than at it"
 
 
 @pytest.mark.parametrize(
@@ -92,11 +94,6 @@ def test_a_speed_that_few_drafts_can_not_explain_is_impossible() -> None:
 )
 def test_a_planted_fault_of_an_ar_cell_is_named(planted: tuple[Rows, Rows], reason: str) -> None:
     assert reasons(cell_of(), planted) == [reason]
-
-
-def test_more_accepted_behind_a_position_than_at_it_is_impossible() -> None:
-    positions = {"engine_accepted_by_position": [100, 150, 60, 40]}
-    assert reasons(cell_of("mtp", 4), measured(178, **DRAFTS, **positions)) == ["acceptance_out_of_range"]
 
 
 def test_a_long_prompt_is_no_slow_decoding_where_nobody_knows_its_prefill() -> None:

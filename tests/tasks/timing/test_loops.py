@@ -269,8 +269,5 @@ def test_slots_that_are_refilled_at_once_deliver_the_whole_load() -> None:
     assert delivered_share(spans, len(SLOTS_TOK_S)) == pytest.approx(1.0)
     assert delivered_share(spans[:4], len(SLOTS_TOK_S)) == pytest.approx(1.0), "one round, without any refill"
     assert delivered_share([Span(0.0, 1.0, TOKENS)], 1) == 1.0
-
-
-def test_a_client_that_rests_between_requests_delivers_less() -> None:
-    spans = [Span(1.25 * index, 1.25 * index + 1, TOKENS) for index in range(20)]
-    assert delivered_share(spans, 1) == pytest.approx(0.8)
+    rests = [Span(1.25 * index, 1.25 * index + 1, TOKENS) for index in range(20)]
+    assert delivered_share(rests, 1) == pytest.approx(0.8), "a client that rests between requests delivers less"

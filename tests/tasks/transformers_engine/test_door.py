@@ -15,14 +15,7 @@ from configs.load import load_model, load_technique
 from tasks import meters
 from tasks.client import Client, RequestFailed
 from tasks.engine.server import free_port
-from tasks.guards.tokens import (
-    acceptance_mismatch,
-    acceptance_out_of_range,
-    counters_vanished,
-    dead_draft,
-    prefix_cache_hit,
-    token_mismatch,
-)
+from tasks.guards import tokens as guards
 from tasks.prompts import Prompt
 from tasks.transformers_engine.arguments import parse
 from tasks.transformers_engine.asked import Asked
@@ -182,11 +175,11 @@ async def test_our_guards_find_counters_that_agree_with_the_answers(serve: Serve
         for reply in replies
     ]
     assert counted.requests_finished == 3
-    assert token_mismatch(3 * 33, counted) is None
-    assert counters_vanished(technique, counted) is None
-    assert acceptance_mismatch(K, rows, counted) is None
-    assert acceptance_out_of_range(K, counted) is None
-    assert dead_draft(technique, counted) is None
+    assert guards.token_mismatch(3 * 33, counted) is None
+    assert guards.counters_vanished(technique, counted) is None
+    assert guards.acceptance_mismatch(K, rows, counted) is None
+    assert guards.acceptance_out_of_range(K, counted) is None
+    assert guards.dead_draft(technique, counted) is None
     if drafts:
         assert counted.accepted_by_position is not None and len(counted.accepted_by_position) == K
         assert sum(counted.accepted_by_position) == counted.accepted_tokens
@@ -269,7 +262,7 @@ def test_it_says_who_it_is_and_what_it_holds(serve: Serve) -> None:
     assert 'transformers:weights_bytes{of="target"} 12' in page
     counted = meters.parse(page)
     assert (counted.prefix_hits, counted.preemptions, counted.drafts) == (0, 0, None)
-    assert prefix_cache_hit(counted, Serving(max_model_len=200)) is None
+    assert guards.prefix_cache_hit(counted, Serving(max_model_len=200)) is None
 
 
 @pytest.mark.parametrize(

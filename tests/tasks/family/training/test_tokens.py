@@ -15,6 +15,8 @@ TOKENIZED = """
 from transformers import AutoTokenizer
 from tasks.family import words
 from tasks.family.training import tokens
+from tasks.family.training.batches import batch_for_step
+from tasks.family.training.target import MIX
 tokens.build_tokenizer().save_pretrained("tokenizer")
 tokenizer = AutoTokenizer.from_pretrained("tokenizer")
 for question in words.questions(20, seed=0):
@@ -35,8 +37,6 @@ for word in (*words.ANIMALS, *words.COLORS, *words.FILLER, "(A)", "0", str(words
 assert tokenizer.convert_tokens_to_ids("<mask>") == tokens.MASK_ID
 unknown = "zebra (Z) é"
 assert tokenizer.decode(tokenizer(unknown, add_special_tokens=False).input_ids) == unknown
-from tasks.family.training.batches import batch_for_step
-from tasks.family.training.target import MIX
 for step in range(40):
     first, second = (batch_for_step(tokenizer, MIX, 0, step, 40) for _ in range(2))
     assert first.tokens.equal(second.tokens)
