@@ -1,4 +1,4 @@
-"""An adapter's process from the runner's side, and its own loop around a framework that misbehaves. Both are fakes."""
+"""Processes of a group, and an adapter's: from the runner's side, and its own loop around a FAKE framework that misbehaves."""
 
 import asyncio
 import os
@@ -16,6 +16,7 @@ from configs.checkout import ROOT
 from tasks.frameworks.job import Item, Job, Result, Task, read_result, result_of, write
 from tasks.frameworks.process import Framework, FrameworkFailed, Frameworks
 from tasks.host import process_group
+from tasks.host.process_group import peak_bytes, variables_of
 from tests.tasks.test_cell import wait_until
 
 ITEMS = tuple(Item(f"item-{index}", "?", (), "A", "", {}) for index in range(4))
@@ -196,3 +197,49 @@ def test_a_failed_job_or_one_that_cant_be_read_is_an_error_and_the_next_one_is_s
     assert errors == ["SystemExit: 0", "ValueError: one two", None]
     log = (tmp_path / "adapter.log").read_text(encoding="utf-8")
     assert "Traceback" in log and "a progress bar on stdout" in log
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Every processor has more to do than it can, so that what starts has to wait for one."""
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    yield
+    for each in hogs:
+        each.kill()
+        each.wait()
+
+
+def test_a_process_shows_what_it_was_started_with_as_soon_as_it_was_started(busy: None) -> None:
+    group = process_group.new_group(process_group.SESSION_VARIABLE)
+    mark = f"{group.variable}={group.mark}".encode()
+    missed = 0
+    for _ in range(60):
+        with subprocess.Popen(["sleep", "1000"], env=os.environ | group.env) as process:
+            missed += mark not in variables_of(process.pid)
+            process.kill()
+        assert variables_of(process.pid) == [], "it is gone"
+    assert missed == 0
+
+
+def test_who_carries_another_variable_too_can_be_left_out() -> None:
+    group = process_group.new_group(process_group.SESSION_VARIABLE)
+    engine = process_group.new_group(process_group.ENGINE_VARIABLE)
+    own = [subprocess.Popen(["sleep", "1000"], env=os.environ | group.env | more) for more in ({}, engine.env)]
+    assert sorted(process_group.members(group)) == sorted(process.pid for process in own)
+    assert process_group.members(group, without=process_group.ENGINE_VARIABLE) == [own[0].pid]
+    process_group.stop(group, terminate=[own[0].pid], grace_s=0.0)
+    assert [process.wait(60) for process in own] == [-signal.SIGTERM, -signal.SIGKILL]
+
+
+def test_a_peak_stays_when_the_memory_was_given_back_and_peaks_add_up() -> None:
+    grown = "kept = bytearray(96 * 2**20); del kept; print('grown', flush=True); input()"
+    argv = [sys.executable, "-c", grown]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"grown\n"
+        alone, own = peak_bytes([process.pid]), peak_bytes([os.getpid()])
+        both = peak_bytes([process.pid, os.getpid()])
+        assert alone is not None and own is not None and alone > 96 * 2**20
+        assert both is not None and both >= alone + own
+        process.communicate(b"\n")
+    assert peak_bytes([process.pid]) is None, "it is gone"
+    assert peak_bytes([]) is None
