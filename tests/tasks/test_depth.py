@@ -1,4 +1,4 @@
-"""The depth and prompts steps against a FAKE engine of known speed, in virtual time: what is measured, kept and judged."""
+"""The depth and prompts steps against a FAKE engine of known speed, in virtual time: what is measured and judged."""
 
 from collections import Counter
 from itertools import product
@@ -18,8 +18,7 @@ from tasks.client import Heard, Ready
 from tasks.meters import Counters
 from tasks.steps.depth import flow, peak_tok_s
 from tasks.steps.prompts import judge_workload
-from tests.tasks.fake_client import FakeClient
-from tests.tasks.timed_step import PREFILL_TOKEN_S, TOKEN_S, Hear, attempt, changed, hearing
+from tests.tasks.timed_step import PREFILL_TOKEN_S, TOKEN_S, FakeClient, Hear, attempt, changed, hearing
 from warehouse.ledger.verdicts import Reason
 
 TOKENS = 40

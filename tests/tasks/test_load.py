@@ -17,8 +17,7 @@ from tasks.client import Heard, Ready, Unanswered
 from tasks.steps.load import judge_load, schedule, suite_of
 from tasks.steps.prompts import judge_workload
 from tests.tasks import timed_step
-from tests.tasks.fake_client import FakeClient
-from tests.tasks.timed_step import Hear, changed, dies_after, hearing
+from tests.tasks.timed_step import FakeClient, Hear, changed, dies_after, hearing
 from warehouse.dataset.loads import followed
 from warehouse.ledger.formulas import loops
 

@@ -153,25 +153,20 @@ class Announced(FakeCluster):
             self.metadata.notice = True
 
 
-async def heeded(metadata: FakeMetadata) -> list[str]:
-    """What is told while the machine is only at risk, and then has its notice."""
-    told, notices = list[str](), list[str]()
-    asking = asyncio.create_task(heed(metadata.url, 0.01, notices.append, told.append))
-    while len(told) == 0 or len(metadata.asked) < 12:
-        await asyncio.sleep(0.01)
-    assert not asking.done()
-    metadata.notice = True
-    await asking
-    return [*told, *notices]
-
-
 class TestMetadata:
-    def test_a_recommendation_to_leave_is_told_once_and_not_followed(self) -> None:
+    async def test_a_recommendation_to_leave_is_told_once_and_not_followed(self) -> None:
+        told, notices = list[str](), list[str]()
         with metadata_of(EC2) as metadata:
             metadata.rebalance = True
-            risk, notice = asyncio.run(heeded(metadata))
+            asking = asyncio.create_task(heed(metadata.url, 0.01, notices.append, told.append))
+            while not told or len(metadata.asked) < 12:
+                await asyncio.sleep(0.01)
+            assert not asking.done()
+            metadata.notice = True
+            await asking
+        [risk] = told
         assert risk.startswith("EC2 recommends to rebalance") and "goes on" in risk
-        assert notice == f"EC2 says instance-action {TERMINATE}"
+        assert notices == [f"EC2 says instance-action {TERMINATE}"]
 
     def test_a_token_that_has_expired_is_asked_for_again(self) -> None:
         with metadata_of(EC2) as service:

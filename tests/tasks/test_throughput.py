@@ -14,8 +14,18 @@ from configs.schema import PlannedCell
 from configs.step import Work
 from configs.steps.throughput import WARM_UP_LENGTHS, Condition, Repeats, ThroughputStep
 from tasks.client import Heard, Ready, RequestFailed
-from tests.tasks.fake_client import FakeClient, Pace
-from tests.tasks.timed_step import TOKEN_S, Hear, Measured, Prepare, attempt, changed, failing, hearing
+from tests.tasks.timed_step import (
+    TOKEN_S,
+    FakeClient,
+    Hear,
+    Measured,
+    Pace,
+    Prepare,
+    attempt,
+    changed,
+    failing,
+    hearing,
+)
 
 TOKENS, CAP, SHORT = 256, 64, 24
 NARROW = {"min": 3, "max": 15, "within": "2%"}

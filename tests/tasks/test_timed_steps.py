@@ -14,8 +14,7 @@ from configs.steps.prompts import PromptsStep
 from configs.steps.throughput import WARM_UP_LENGTHS, ThroughputStep
 from tasks.client import RequestFailed, Unanswered
 from tasks.prompts import Prompt
-from tests.tasks.fake_client import FakeClient
-from tests.tasks.timed_step import Measured, Prepare, attempt, changed, dies_after, failing, smoked
+from tests.tasks.timed_step import FakeClient, Measured, Prepare, attempt, changed, dies_after, failing, smoked
 
 TOKENS, PROMPTS = 40, 44  # of each answer, and of the suite
 OWN = {"context_tokens": 200, "output_tokens": TOKENS, "repeats": 2, "stream_requests": 0, "warmup": 1}
@@ -27,8 +26,6 @@ WORKLOADS = [
 
 
 class Case(NamedTuple):
-    """A step of two conditions."""
-
     spec: MeasuredStep
     conditions: tuple[str, str]  # of raw rows
     windows: int  # of the first condition

@@ -49,8 +49,6 @@ def exchange(
 
 
 class Recorded:
-    """Answers as a response log hands them out."""
-
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
         self.rows = list(rows)
 

@@ -90,12 +90,10 @@ class FakeUpstream:
         await self._runner.cleanup()
 
     async def asked_for(self, requests: int) -> None:
-        """Wait until so many requests have arrived."""
         async with asyncio.timeout(20), self._let_go:
             await self._let_go.wait_for(lambda: len(self.asked) >= requests)
 
     async def was_left(self, requests: int) -> None:
-        """Wait until so many clients have hung up."""
         async with asyncio.timeout(20), self._let_go:
             await self._let_go.wait_for(lambda: self.hung_up >= requests)
 

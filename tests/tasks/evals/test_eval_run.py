@@ -46,8 +46,6 @@ SANE = {question.prompt for question in GENERAL}  # what smoke asks of every mod
 
 
 class Measured(FakeRun):
-    """A cell whose evaluations all three frameworks measured."""
-
     def __init__(self, folder: Path, node_python: Path) -> None:
         super().__init__(folder, suite=SUITE)
         bodies = folder / "bodies.jsonl"

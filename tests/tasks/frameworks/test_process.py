@@ -1,4 +1,4 @@
-"""Processes of a group, and an adapter's: from the runner's side, and its own loop around a FAKE framework that misbehaves."""
+"""Processes of a group; and an adapter's, from the runner's side and in its own loop around a FAKE that misbehaves."""
 
 import asyncio
 import os
@@ -170,7 +170,6 @@ class Adapter:
 
 @contextmanager
 def adapter(python: Path, module: str, folder: Path, env: Mapping[str, str] | None = None) -> Iterator[Adapter]:
-    """A running adapter; it ends when its stdin does."""
     argv = [str(python), "-m", module]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     environ = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}

@@ -1,4 +1,4 @@
-"""A condition's verdict from its rows, and how steady its windows are: healthy engines are ok, each planted fault is named."""
+"""A condition's verdict from its rows, and how steady they are: healthy engines are ok, planted faults are named."""
 
 from math import log, sqrt
 from statistics import stdev

@@ -79,28 +79,18 @@ async def test_an_answer_that_is_not_whole_is_an_error(answer: bytes | Play, sai
         assert len(server.requests) == 1, "a POST is never sent twice"
 
 
-async def test_connections_are_opened_beforehand_and_used_again() -> None:
+async def test_connections_are_opened_beforehand_and_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with talking(OK) as (client, wire, server):
         await wire.connect(client.base_url, 4)
         for _ in range(3):
             await asyncio.gather(*(client.post("/x", content=b"{}") for _ in range(4)))
         await wire.connect(client.base_url, 4)
         assert (server.connections, len(server.requests)) == (4, 12)
-
-
-async def test_more_requests_than_connections_open_some_instead_of_waiting() -> None:
-    async with talking(OK) as (client, wire, server):
-        await wire.connect(client.base_url, 1)
-        await asyncio.gather(*(client.post("/x", content=b"{}") for _ in range(3)))
-        assert server.connections == 3
-
-
-async def test_a_connection_that_idled_too_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "REUSE_S", 0.0)
-    async with talking(OK) as (client, _, server):
-        for _ in range(3):
-            await client.post("/x", content=b"{}")
-        assert server.connections == 3
+        await asyncio.gather(*(client.post("/x", content=b"{}") for _ in range(6)))
+        assert server.connections == 6, "more requests than connections open some instead of waiting"
+        monkeypatch.setattr(connection, "REUSE_S", 0.0)
+        await client.post("/x", content=b"{}")
+        assert server.connections == 7, "one that idled too long is not used again"
 
 
 async def test_a_get_on_a_connection_that_the_server_closes_is_sent_anew_once() -> None:

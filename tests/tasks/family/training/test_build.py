@@ -1,4 +1,4 @@
-"""The builder, at a hundredth of the steps: complete, resumable, alone, nothing left by a signal; and what it trains with."""
+"""The builder, at a hundredth of the steps: complete, resumable, alone, ended by a signal; and what it trains with."""
 
 import json
 import os
