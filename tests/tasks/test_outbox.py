@@ -17,7 +17,7 @@ from tasks.outbox import BOUND_VARIABLE, CellLost, Outbox, outbox_folder, send_l
 from tasks.runner import HeartbeatSender, Runner, todo
 from tests.cut_line import CutLine
 from tests.fake_run import FakeRun, ended
-from tests.tasks.test_cell import wait_until
+from tests.tasks.test_cell import kill, wait_until
 from tests.warehouse.ledger.store.conftest import BUCKET, S3Server, s3_server
 from warehouse.dataset.build import consolidate
 from warehouse.ledger.commits import Ledger
@@ -201,6 +201,7 @@ BESIDE_S = 0.2
 """What may stand in one book only: between two calls of the clock, before and behind each of four steps' rows, this
 process may wait for a processor. Nothing that it does there takes a millisecond."""
 
+OFTEN = ("--heartbeat-s", "0.1")
 STUCK_S = 3.0
 """How long an engine hangs before its runner is killed: by then the runner's book knows of all that it stored."""
 
@@ -231,15 +232,13 @@ def carried_s(run: FakeRun) -> float:
 @pytest.mark.slow(29)
 def test_the_seconds_of_a_killed_attempt_are_billed_and_carried_by_the_rows(tmp_path: Path, node_python: Path) -> None:
     run, hang, windows = FakeRun(tmp_path), tmp_path / "hang", "throughput/parts/windows-*"
-    often = ("--heartbeat-s", "0.1")
-    first = run.start(node_python, "hangs_later", often, FAKE_ENGINE_HANG=str(hang), FAKE_ENGINE_TOKEN_S="0.01")
+    first = run.start(node_python, "hangs_later", OFTEN, FAKE_ENGINE_HANG=str(hang), FAKE_ENGINE_TOKEN_S="0.01")
     wait_until(lambda: run.stored(windows), "rows")  # behind no number of requests: a starved client measures again
     sent = len(run.prompts_sent())
     hang.touch()
     wait_until_stuck(run, windows, sent)
-    first.kill()
-    first.communicate(timeout=240)
-    run.measured(node_python, arguments=often)
+    kill(first)
+    run.measured(node_python, arguments=OFTEN)
     lost, done = run.attempts()
     assert (lost.outcome, done.outcome) == ("lost", "completed")
     assert lost.measure_s is not None and lost.measure_s > 0.5, "what it measured and stored was not in vain"
@@ -253,12 +252,10 @@ def test_the_seconds_of_a_killed_attempt_are_billed_and_carried_by_the_rows(tmp_
 @pytest.mark.slow(23)
 def test_a_smoke_that_starts_anew_still_costs_what_the_first_one_took(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path)
-    often = ("--heartbeat-s", "0.1")
-    first = run.start(node_python, "hangs_later", often, FAKE_ENGINE_AFTER="8", FAKE_ENGINE_TOKEN_S="0.05")
+    first = run.start(node_python, "hangs_later", OFTEN, FAKE_ENGINE_AFTER="8", FAKE_ENGINE_TOKEN_S="0.05")
     wait_until_stuck(run, "smoke/parts/*", 8)
-    first.kill()
-    first.communicate(timeout=240)
-    run.measured(node_python, arguments=often)
+    kill(first)
+    run.measured(node_python, arguments=OFTEN)
     assert carried_s(run) == pytest.approx(billed_s(run), rel=0.01, abs=BESIDE_S)
 
 
@@ -268,7 +265,7 @@ def test_waiting_for_a_neighbours_measurement_is_nobodys_cost(tmp_path: Path, no
     shared.touch()
     with shared.open("rb") as neighbour:
         fcntl.flock(neighbour, fcntl.LOCK_EX)
-        runner = run.start(node_python, arguments=("--heartbeat-s", "0.1"), SPECSWEEP_SPEED_LOCK=str(shared))
+        runner = run.start(node_python, arguments=OFTEN, SPECSWEEP_SPEED_LOCK=str(shared))
 
         def waits() -> bool:
             beat = run.leases.heartbeat()

@@ -4,7 +4,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from tasks.sanity_questions import GENERAL
 from tasks.steps import smoke
 from tasks.steps.smoke import questions_for
 from tests.fake_run import FakeRun
+from tests.tasks.test_cell import wait_until
 from warehouse.ledger.verdicts import Judgement, Reason
 
 BY_ID = {question.question_id: question for question in GENERAL}
@@ -134,7 +134,6 @@ def test_a_model_that_thinks_too_long_is_suspect_and_not_wrong() -> None:
     assert "4 of 10" in found.sentence and failed_sanity(rows) is None
 
 
-HEALTHY_S = 30.0  # until the fake engine answers; beside busy neighbours it takes seconds
 FAMILY = {"hub_id": None, "family_member": "target"}
 
 
@@ -172,14 +171,16 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "FAKE_ENGINE": getattr(request, "param", "honest")}
     argv = [sys.executable, str(ROOT / "tests" / "fake_engine.py"), "serve", "m", "--port", str(port)]
     process = subprocess.Popen(argv, env=env)
-    url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + HEALTHY_S
+    url = f"http://127.0.0.1:{port}"
+
+    def is_healthy() -> bool:
+        try:
+            return httpx.get(f"{url}/health", trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
     try:
-        while True:
-            try:
-                assert httpx.get(f"{url}/health", trust_env=False).status_code == 200
-                break
-            except httpx.TransportError:
-                assert time.monotonic() < deadline, "the fake engine does not get healthy"
+        wait_until(is_healthy, "the fake engine to get healthy", 30)
         yield url
     finally:
         process.kill()

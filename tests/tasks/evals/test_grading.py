@@ -244,15 +244,13 @@ def twins(other_gold: str) -> tuple[list[Item], Recorded]:
     return alike, Recorded([exchange(asked, BODIES[place], occurrence=place) for place, asked in enumerate(alike)])
 
 
-def test_equal_items_share_out_the_answers_to_their_prompt_each_once() -> None:
+def test_equal_items_share_out_the_answers_to_their_prompt_and_have_one_right_answer() -> None:
     alike, response_log = twins("A")
     swapped = result(gradings(BODIES[1], BODIES[0], items=alike))
     assert [each.exchange["occurrence"] for each in paired(swapped, alike, response_log, 0)] == [1, 0]
     with pytest.raises(PairingError, match=r"item-1b: .* the log has fewer answers"):
         paired(result(gradings(BODIES[0], BODIES[0], items=alike)), alike, Recorded(response_log.rows[:1]), 0)
 
-
-def test_one_prompt_with_two_right_answers_is_refused() -> None:
     alike, response_log = twins("B")
     with pytest.raises(PairingError, match=r"1 of 2 items share a prompt .*: item-1 says A, it says B"):
         paired(result(gradings(*BODIES[:2], items=alike)), alike, response_log, 0)

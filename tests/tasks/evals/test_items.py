@@ -70,11 +70,9 @@ def test_items_follow_from_the_seed_and_fewer_are_the_first_of_more(tmp_path: Pa
     assert {item.item_id for item in more} != {item.item_id for item in other}
     assert item_of(GPQA, twin(GPQA)[0], "", plain=True).item_id == "gpqa-a82dd55499d1", "whenever it is made"
 
-
-def test_the_order_of_gpqas_choices_follows_from_the_item_alone(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", twin(GPQA))
     by_seed = [{i.item_id: i.choices for i in of_file(GPQA, path, seed=seed).items} for seed in (0, 1)]
-    assert by_seed[0] == by_seed[1]
+    assert by_seed[0] == by_seed[1], "the order of choices follows from the item alone"
 
 
 def test_real_shapes_are_read(tmp_path: Path) -> None:

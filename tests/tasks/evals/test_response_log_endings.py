@@ -1,19 +1,13 @@
 """How work through the response log can end: clients, engines, stores and machines that go away."""
 
 import asyncio
-import os
-import signal
-import sys
-from pathlib import Path
-from typing import Self
 
 import pytest
 
-from configs.checkout import ROOT
 from tasks.evals.watch import Standstill
 from tests.tasks.evals.response_log_case import FakeStore, FakeUpstream, ask, post, question, response_log
 from warehouse.ledger.store import StoreError
-from warehouse.ledger.tables import Row, decode
+from warehouse.ledger.tables import Row
 
 
 async def test_an_engine_that_dies_in_the_middle_is_an_error_and_no_answer() -> None:
@@ -161,59 +155,6 @@ async def test_answers_that_cannot_be_stored_end_the_work_and_are_an_error_at_th
             async with response_log(engine, store) as recorder:
                 await ask(recorder, "say one")
                 store.broken = StoreError("gone")
-
-
-class LogProcess:
-    """A response log in a process of its own, with parts of two answers in `folder`."""
-
-    def __init__(self, upstream: str, folder: Path) -> None:
-        self.upstream, self.folder = upstream, folder
-
-    async def __aenter__(self) -> Self:
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        script = Path(__file__).with_name("response_log_process.py")
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, str(script), self.upstream, str(self.folder), env=env, stdout=asyncio.subprocess.PIPE
-        )
-        assert self.process.stdout
-        self.url = (await asyncio.wait_for(self.process.stdout.readline(), 60)).decode().strip()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.end(signal.SIGKILL)
-
-    async def end(self, number: signal.Signals) -> None:
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-        await asyncio.wait_for(self.process.communicate(), 60)
-
-    def rows(self) -> list[Row]:
-        paths = sorted(self.folder.glob("*.parquet"))
-        return [row for path in paths for row in decode(path.read_bytes(), path.name)]
-
-
-async def test_a_killed_response_log_loses_no_more_than_its_last_part(tmp_path: Path) -> None:
-    async with FakeUpstream() as engine:
-        async with LogProcess(engine.url, tmp_path) as running:
-            for number in range(5):
-                assert (await post(running.url, question(f"say {number}")))[0] == 200
-            await until(lambda: len(running.rows()) >= 4)
-            await running.end(signal.SIGKILL)
-            lost = [str(number) for number in range(len(running.rows()), 5)]
-        async with LogProcess(engine.url, tmp_path) as running:
-            for number in range(6):
-                _, document = await post(running.url, question(f"say {number}"))
-                assert document["choices"][0]["message"]["content"] == str(number)
-        asked = [body["messages"][0]["content"][-1] for body in engine.asked]
-        assert asked == ["0", "1", "2", "3", "4", *lost, "5"], "only what was not stored is asked again"
-
-
-async def test_a_response_log_that_is_asked_to_stop_stores_everything_first(tmp_path: Path) -> None:
-    async with FakeUpstream() as engine, LogProcess(engine.url, tmp_path) as running:
-        for number in range(5):
-            assert (await post(running.url, question(f"say {number}")))[0] == 200
-        await running.end(signal.SIGTERM)
-        assert [row["body"] for row in running.rows()] == ["0", "1", "2", "3", "4"]
 
 
 async def until(true: object) -> None:

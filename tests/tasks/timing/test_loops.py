@@ -215,16 +215,6 @@ def off(rate: float, truth: float) -> float:
     return rate / truth - 1
 
 
-@pytest.mark.parametrize(("number", "lost"), [(16, 0.07), (32, 0.025)])
-def test_slots_of_known_speed_are_measured_to_one_in_a_hundred(number: int, lost: float) -> None:
-    spans = list(served(number, lambda slot: TOKENS / SLOTS_TOK_S[slot]))
-    steady = steady_state(spans, len(SLOTS_TOK_S))
-    assert steady is not None
-    assert abs(off(steady.tokens / steady.seconds, sum(SLOTS_TOK_S))) < 0.01
-    whole = number * TOKENS / max(span.ended_s for span in spans)
-    assert off(whole, sum(SLOTS_TOK_S)) < -lost, "the window with its tail is several per cent too slow"
-
-
 @pytest.mark.parametrize("spread", [0.05, 0.2, 0.3])
 def test_requests_of_uneven_length_in_time_are_measured_without_bias(spread: float) -> None:
     """As drafts that are accepted now and then make them."""

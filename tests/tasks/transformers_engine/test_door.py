@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import httpx
@@ -85,11 +86,6 @@ class FakeGenerator:
         return [Logprob(each, -0.5, [(each, -0.5), (7, -2.0)]) for each in written]
 
 
-class FakeMemory:
-    def gauges(self) -> dict[str, float]:
-        return {'transformers:weights_bytes{of="target"}': 12.0}
-
-
 def ask(text: str, **more: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}], "temperature": 0, **more}
 
@@ -115,7 +111,8 @@ def serve() -> Iterator[Serve]:
         generator, died = FakeGenerator(said.k), threading.Event()
         counters = Counters(said.served_model_name, said.k)
         turns = Turns(generator, counters, said.k, die=died.set)
-        server = Server(said, generator, FakeMemory(), counters, turns, "5.19.0")  # type: ignore[arg-type]
+        memory = SimpleNamespace(gauges=lambda: {'transformers:weights_bytes{of="target"}': 12.0})
+        server = Server(said, generator, memory, counters, turns, "5.19.0")  # type: ignore[arg-type]
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         turns.start()
         thread.start()

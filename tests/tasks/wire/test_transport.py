@@ -207,13 +207,6 @@ async def test_a_connection_that_is_lost_before_anything_is_sent_is_an_error_at_
         assert server.requests == []
 
 
-async def test_nobody_listens_is_a_connect_error() -> None:
-    async with talking(OK) as (client, _, server):
-        await server.__aexit__()
-        with pytest.raises(httpx.ConnectError, match="ECONNREFUSED"):
-            await client.get("/x")
-
-
 @pytest.mark.parametrize(("method", "url"), [("HEAD", "http://127.0.0.1:1/"), ("GET", "https://127.0.0.1:1/")])
 async def test_what_it_does_not_speak_is_refused(method: str, url: str) -> None:
     async with talking(OK) as (client, _, _):
