@@ -12,6 +12,7 @@ from configs.load import load_sweep
 from configs.schema import PlannedCell
 from tasks.host.environments import ensure
 from tests.fake_hub import FakeHub, fake_hub
+from tests.fake_run import FakeRun
 from tests.tasks.virtual_time import Clock
 
 
@@ -30,6 +31,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def clock() -> Clock:
     """Virtual time: minutes of waiting take milliseconds."""
     return Clock()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> FakeRun:
+    return FakeRun(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -73,8 +73,7 @@ def test_a_cell_is_measured_step_by_step_and_left_clean(tmp_path: Path, node_pyt
 
 
 @pytest.mark.slow(22)
-def test_several_in_flight_are_timed_while_all_slots_are_busy(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
+def test_several_in_flight_are_timed_while_all_slots_are_busy(run: FakeRun, node_python: Path) -> None:
     run.measured(node_python, FAKE_ENGINE_TOKEN_S="0.004", FAKE_ENGINE_SLOTS="1 2")
     windows = [row for row in run.rows("throughput", "windows") if (row["mode"], row["concurrency"]) == ("fixed", 2)]
     assert windows
@@ -137,8 +136,7 @@ def test_a_request_has_the_engine_s_own_account_beside_the_client_s(tmp_path: Pa
 
 
 @pytest.mark.slow(27)
-def test_counters_under_other_names_are_not_counters_at_zero(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
+def test_counters_under_other_names_are_not_counters_at_zero(run: FakeRun, node_python: Path) -> None:
     # at 2 ms a token a busy machine's streams are suspect of their own
     said = run.measured(node_python, "renamed_counters", FAKE_ENGINE_TOKEN_S="0.01")
     commit = run.commit("throughput")
@@ -158,8 +156,7 @@ def test_an_engine_that_can_not_start_is_one_line(tmp_path: Path, node_python: P
 
 @pytest.mark.core
 @pytest.mark.slow(11)
-def test_a_killed_runner_loses_at_most_the_condition_in_flight(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
+def test_a_killed_runner_loses_at_most_the_condition_in_flight(run: FakeRun, node_python: Path) -> None:
     first = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
     wait_until(lambda: len(run.stored("throughput/parts/windows-*")) >= 2, "two finished windows")
     kill(first)
@@ -180,8 +177,7 @@ def test_a_killed_runner_loses_at_most_the_condition_in_flight(tmp_path: Path, n
 
 
 @pytest.mark.slow(15)
-def test_an_evaluation_goes_on_at_the_first_unanswered_question(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
+def test_an_evaluation_goes_on_at_the_first_unanswered_question(run: FakeRun, node_python: Path) -> None:
     first = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.002")
     wait_until(lambda: run.stored("eval-tiny/parts/eval_items-*"), "the first answers")
     kill(first)
@@ -206,9 +202,8 @@ def its_engine_leaves_first(run: FakeRun, runner: subprocess.Popen[str]) -> None
 @pytest.mark.slow(5)
 @pytest.mark.parametrize("meanwhile", [None, nobody_hears_it, its_engine_leaves_first])
 def test_a_runner_that_is_asked_to_stop_does_and_keeps_what_is_finished(
-    tmp_path: Path, node_python: Path, meanwhile: Callable[[FakeRun, subprocess.Popen[str]], None] | None
+    run: FakeRun, node_python: Path, meanwhile: Callable[[FakeRun, subprocess.Popen[str]], None] | None
 ) -> None:
-    run = FakeRun(tmp_path)
     runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
     wait_until(lambda: run.stored("throughput/parts/windows-*"), "a finished window")
     if meanwhile is not None:
@@ -224,8 +219,7 @@ def test_a_runner_that_is_asked_to_stop_does_and_keeps_what_is_finished(
 
 
 @pytest.mark.slow(11)
-def test_a_cell_somebody_measures_is_left_alone(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
+def test_a_cell_somebody_measures_is_left_alone(run: FakeRun, node_python: Path) -> None:
     first = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
     wait_until(lambda: run.leases.current() is not None, "the lease")
     code, said = run.finish(node_python)

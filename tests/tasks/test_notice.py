@@ -49,9 +49,8 @@ def windows(run: FakeRun) -> list[str]:
 class TestRunner:
     @pytest.mark.slow(14)
     def test_a_notice_in_a_step_ends_the_attempt_with_what_is_finished_and_the_next_goes_on(
-        self, tmp_path: Path, node_python: Path, metadata: FakeMetadata
+        self, run: FakeRun, node_python: Path, metadata: FakeMetadata
     ) -> None:
-        run = FakeRun(tmp_path)
         runner = run.start(node_python, arguments=asking(metadata.url), **SLOW)
         wait_for(lambda: bool(windows(run)), "a finished window")
         metadata.notice = True
@@ -74,8 +73,7 @@ class TestRunner:
         identities = Counter((row["condition"], row["mode"], row["repeat"], row["attempt"]) for row in timed)
         assert set(identities.values()) == {1}
 
-    def test_the_cell_is_free_before_the_engine_has_stopped(self, tmp_path: Path, node_python: Path) -> None:
-        run = FakeRun(tmp_path)
+    def test_the_cell_is_free_before_the_engine_has_stopped(self, run: FakeRun, node_python: Path) -> None:
         with metadata_of(EC2) as metadata:
             runner = run.start(node_python, "deaf", asking(metadata.url), **SLOW)
             wait_for(lambda: bool(windows(run)), "a finished window")
@@ -88,8 +86,7 @@ class TestRunner:
         assert ended(runner)[0] == Ended.NOTICE.exit_code
 
     @pytest.mark.slow(13)
-    def test_where_nobody_answers_the_cell_is_measured_all_the_same(self, tmp_path: Path, node_python: Path) -> None:
-        run = FakeRun(tmp_path)
+    def test_where_nobody_answers_the_cell_is_measured_all_the_same(self, run: FakeRun, node_python: Path) -> None:
         with metadata_of(BROKEN) as metadata:
             said = run.measured(node_python, arguments=asking(metadata.url))
         assert said.count("no cloud's metadata at") == 1, said
@@ -116,8 +113,7 @@ class TestFlow:
         assert run.commit("throughput").attempt == 1
 
     @pytest.mark.slow(9)
-    def test_a_notice_that_is_written_meanwhile_stands(self, tmp_path: Path, node_python: Path) -> None:
-        run = FakeRun(tmp_path)
+    def test_a_notice_that_is_written_meanwhile_stands(self, run: FakeRun, node_python: Path) -> None:
         site = FakeSite([LeftMeanwhile(run, node_python), FakeCluster(run, node_python)])
         assert measure_cell(run.ledger, run.planned, context(run, site), lambda _: None).ended == "measured"
         ends = [story.end for story in Placements(run.ledger, run.key).stories()]
@@ -263,11 +259,6 @@ def looked(run: FakeRun, door: Door, looks: int) -> list[str]:
 
     asyncio.run(asyncio.wait_for(until_enough(), 60))
     return said
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> FakeRun:
-    return FakeRun(tmp_path)
 
 
 def heard(run: FakeRun, age_s: float = 0.0, *, released: bool = False) -> None:

@@ -178,8 +178,7 @@ def test_what_ends_a_runner_whose_store_is_away(scene: Scene, how: Callable[[Sce
     how(scene, scene.box())
 
 
-def test_no_error_ends_a_heartbeat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = FakeRun(tmp_path)
+def test_no_error_ends_a_heartbeat(run: FakeRun, capsys: pytest.CaptureFixture[str]) -> None:
     lease, leases, ended = run.leases.acquire("here"), run.leases, list[str]()
     troubles: list[Exception] = [StoreError("refused"), ValueError("odd"), StoreAway("away"), StoreError("refused")]
     beat = leases.beat
@@ -250,8 +249,7 @@ def test_the_seconds_of_a_killed_attempt_are_billed_and_carried_by_the_rows(tmp_
 
 
 @pytest.mark.slow(23)
-def test_a_smoke_that_starts_anew_still_costs_what_the_first_one_took(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
+def test_a_smoke_that_starts_anew_still_costs_what_the_first_one_took(run: FakeRun, node_python: Path) -> None:
     first = run.start(node_python, "hangs_later", OFTEN, FAKE_ENGINE_AFTER="8", FAKE_ENGINE_TOKEN_S="0.05")
     wait_until_stuck(run, "smoke/parts/*", 8)
     kill(first)
@@ -287,9 +285,8 @@ def test_waiting_for_a_neighbours_measurement_is_nobodys_cost(tmp_path: Path, no
     assert spent_s <= carried_s(run) == pytest.approx(billed_s(run), rel=0.01, abs=BESIDE_S)
 
 
-async def test_what_a_slow_store_takes_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_slow_store_takes_is_not_lost(run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """A notice comes while measured windows wait on the disk, for a FAKE store that is back when they are flushed."""
-    run = FakeRun(tmp_path)
     for name, value in (run.env("honest") | {"FAKE_ENGINE_TOKEN_S": "0.004"}).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(outbox, "DIRECT_S", 0.0)

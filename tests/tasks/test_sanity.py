@@ -225,8 +225,7 @@ def test_answers_that_are_cut_off_are_named_so(tmp_path: Path, engine: str) -> N
 
 
 @pytest.mark.slow(5)
-def test_an_insane_engines_cell_is_rejected_before_anything_is_measured(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
+def test_an_insane_engines_cell_is_rejected_before_anything_is_measured(run: FakeRun, node_python: Path) -> None:
     code, said = run.finish(node_python, "insane")
     assert code == 3, said
     commit = run.commit("smoke")
