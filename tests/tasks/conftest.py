@@ -13,7 +13,7 @@ from configs.schema import PlannedCell
 from tasks.host.environments import ensure
 from tests.fake_hub import FakeHub, fake_hub
 from tests.fake_run import FakeRun
-from tests.tasks.virtual_time import Clock
+from tests.tasks.timed_step import Clock
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -21,8 +21,7 @@ from tasks.meters import Cards, Reading, Sampler, card_columns, opened
 from tasks.steps.memory import measure
 from tests.fake_box import FakeBox
 from tests.fake_run import FakeRun
-from tests.tasks.timed_step import FakeClient
-from tests.tasks.virtual_time import Clock, run
+from tests.tasks.timed_step import Clock, FakeClient, run
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import open_store
 from warehouse.ledger.tables import CARD_COLUMNS, Row, decode

@@ -2,10 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import selectors
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from configs.schema import PlannedCell
 from configs.step import MeasuredStep
@@ -16,11 +17,50 @@ from tasks.context import Progress, StepContext, file_of, trial_of
 from tasks.frameworks.process import Frameworks
 from tasks.prompts import Prompt
 from tasks.wire.connection import Arrivals
-from tests.tasks.virtual_time import Clock, run
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import open_store
 from warehouse.ledger.tables import decode
 from warehouse.ledger.verdicts import Finding, Judgement
+
+T = TypeVar("T")
+
+
+class Clock(selectors.SelectSelector):
+    """What an event loop waits with: it jumps to its next timer, so minutes of waiting take milliseconds.
+
+    A rate measured in it is exact, whatever else the machine does; a coroutine that sleeps in `nap` starves the loop.
+    """
+
+    now_s = 1000.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(None if timeout is None else 0)  # without a timer it is a thread that is waited for
+        if not ready and timeout is not None:
+            self.now_s += max(0.0, timeout)
+        return ready
+
+    def nap(self, seconds: float) -> None:
+        """Let time pass in which the loop does nothing, as if it had no processor."""
+        self.now_s += seconds
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return _Loop(self)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._time_of = clock
+
+    def time(self) -> float:
+        return self._time_of.now_s
+
+
+def run(main: Callable[[Clock], Coroutine[Any, Any, T]]) -> T:
+    clock = Clock()
+    with asyncio.Runner(loop_factory=clock.loop) as runner:
+        return runner.run(main(clock))
+
 
 Pace = Callable[[int], float]  # factor on the seconds of the n-th request of a kind, from 0
 

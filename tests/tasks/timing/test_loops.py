@@ -27,7 +27,7 @@ from tasks.timing.loops import (
 from tasks.timing.timed import TICK_S, ClientWatch
 from tasks.wire.connection import Arrivals, Patience
 from tests.tasks.test_cell import wait_until
-from tests.tasks.virtual_time import Clock
+from tests.tasks.timed_step import Clock
 from warehouse.ledger.formulas import Span, steps_of
 
 
