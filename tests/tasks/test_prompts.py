@@ -17,22 +17,10 @@ from configs.step import PROMPT_KINDS
 from configs.steps.load import LoadStep
 from configs.steps.throughput import PREFILL_TRIES
 from flows.plans import record_run
+from tasks import prompts
 from tasks.guards.text import WORD_RUN, repeated_share
 from tasks.guards.tokens import prompt_length
 from tasks.prompt_suites.suite import PromptSuite, prompt_suite
-from tasks.prompts import (
-    MADE_OF_WORDS,
-    PROSE,
-    PROSE_KEPT_AS,
-    Prompt,
-    build_prompt,
-    paragraphs_here,
-    prompt_again,
-    prompt_seed,
-    prose_from_json,
-    prose_to_json,
-    words_of,
-)
 from tests.fake_hub import COMMIT, FakeHub
 from tests.fake_run import FakeRun
 from tests.tasks.evals.graded import jsonl
@@ -59,7 +47,7 @@ class FakeTokenizer:
         self.letters = letters
         self.asked = 0
 
-    async def count(self, prompt: Prompt) -> int:
+    async def count(self, prompt: prompts.Prompt) -> int:
         self.asked += 1
         return self.tokens(prompt.text)
 
@@ -68,17 +56,17 @@ class FakeTokenizer:
 
 
 async def prose() -> tuple[str, ...]:
-    return paragraphs_here()
+    return prompts.paragraphs_here()
 
 
 def prompt_of(kind: str, seed: int, tokens: int, tokenizer: FakeTokenizer | None = None) -> str:
-    return asyncio.run(build_prompt(kind, seed, tokens, 128, prose, (tokenizer or FakeTokenizer(5)).count)).text
+    return asyncio.run(prompts.build_prompt(kind, seed, tokens, 128, prose, (tokenizer or FakeTokenizer(5)).count)).text
 
 
 @pytest.mark.parametrize(("tokens", "letters"), [(64, 3), (64, 30), (1000, 2), (8000, 2), (8000, 5), (40_000, 2)])
 def test_prose_is_as_long_as_asked_chat_template_included(tokens: int, letters: int) -> None:
     tokenizer = FakeTokenizer(letters)
-    seeds = [prompt_seed("8k c=1", "fixed-0", index) for index in range(1 if tokens > 8000 else 5)]
+    seeds = [prompts.prompt_seed("8k c=1", "fixed-0", index) for index in range(1 if tokens > 8000 else 5)]
     sent = [tokenizer.tokens(prompt_of("prose", seed, tokens, tokenizer)) for seed in seeds]
     assert prompt_length(tokens, sent) is None
     assert max(sent) <= tokens, "max_model_len is planned for no more"
@@ -105,12 +93,12 @@ def test_a_context_of_just_prompt_and_output_holds_what_is_sent(tmp_path: Path, 
         sent = [row["prompt_tokens"] for row in requests if row["context_tokens"] == asked]
         assert sent and prompt_length(asked, sent) is None
         assert sum(sent) == sum(row["prompt_tokens"] for row in windows if row["context_tokens"] == asked)
-    prompts = dict.fromkeys(run.prompts_sent())
+    sent_prompts = dict.fromkeys(run.prompts_sent())
     first = next(row for row in requests if row["request_id"].startswith("8k c=1/fixed-"))
     _, window, index = first["request_id"].split("/")  # a busy machine measures it again, as `fixed-0-try-2`
-    seed = prompt_seed("8k c=1", window, int(index))
-    again = prompt_again("prose", seed, 8000, 512, paragraphs_here(), first["prompt_chars"])
-    assert again.text in prompts, "what was sent can be made again from its row"
+    seed = prompts.prompt_seed("8k c=1", window, int(index))
+    again = prompts.prompt_again("prose", seed, 8000, 512, prompts.paragraphs_here(), first["prompt_chars"])
+    assert again.text in sent_prompts, "what was sent can be made again from its row"
 
 
 def test_an_engine_that_counts_no_tokens_is_named(tmp_path: Path, node_python: Path) -> None:
@@ -122,7 +110,7 @@ def test_an_engine_that_counts_no_tokens_is_named(tmp_path: Path, node_python: P
 
 @pytest.mark.parametrize("index", range(4))
 def test_prose_repeats_itself_no_more_than_english_does(index: int) -> None:
-    text = prompt_of("prose", prompt_seed("8k c=1", "fixed-0", index), 8000)
+    text = prompt_of("prose", prompts.prompt_seed("8k c=1", "fixed-0", index), 8000)
     share = repeated_share(text.split(), WORD_RUN)
     assert share is not None and share < 0.10
     assert looked_up(text.split()) < 0.1, "sentences from a few patterns gave away 45 % of their words"
@@ -140,7 +128,7 @@ def looked_up(said: list[str]) -> float:
 
 @pytest.mark.parametrize("kind", ["prose", "listing"])
 def test_no_two_prompts_begin_alike(kind: str) -> None:
-    texts = [prompt_of(kind, prompt_seed("short c=1", "fixed-0", index), 192) for index in range(100)]
+    texts = [prompt_of(kind, prompts.prompt_seed("short c=1", "fixed-0", index), 192) for index in range(100)]
     beginnings = Counter(" ".join(text.split()[:16]) for text in texts)
     assert set(beginnings.values()) == {1}, "a block of the prefix cache has 16 tokens"
 
@@ -170,31 +158,31 @@ def sent_again(node: FakeRun) -> int:
 
 def test_the_runs_copy_of_the_prose_is_written_once(tmp_path: Path) -> None:
     ledger = FakeRun(tmp_path).ledger
-    assert ledger.prompts(PROSE_KEPT_AS) is None
-    ledger.write_prompts(PROSE_KEPT_AS, prose_to_json(["first"]))
+    assert ledger.prompts(prompts.PROSE_KEPT_AS) is None
+    ledger.write_prompts(prompts.PROSE_KEPT_AS, prompts.prose_to_json(["first"]))
     record_run(ledger, ledger.plan())
-    kept = ledger.prompts(PROSE_KEPT_AS)
-    assert kept is not None and prose_from_json(kept) == ("first",)
+    kept = ledger.prompts(prompts.PROSE_KEPT_AS)
+    assert kept is not None and prompts.prose_from_json(kept) == ("first",)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"[1]", b'[" "]'])
 def test_a_broken_copy_is_one_line(data: bytes) -> None:
     with pytest.raises(SpecsweepError, match=r"prompts/prose\.json .* start a new run"):
-        prose_from_json(data)
+        prompts.prose_from_json(data)
 
 
 def test_no_paragraph_comes_twice_before_all_have_come() -> None:
-    paragraphs = prose_from_json(prose_to_json(paragraphs_here()))
-    assert paragraphs == paragraphs_here()
+    paragraphs = prompts.prose_from_json(prompts.prose_to_json(prompts.paragraphs_here()))
+    assert paragraphs == prompts.paragraphs_here()
     length = sum(len(paragraph.split()) for paragraph in paragraphs)
     assert length > 30_000
-    once = "".join(islice(words_of(paragraphs, 7), length)).split("\n\n")[:-1]
+    once = "".join(islice(prompts.words_of(paragraphs, 7), length)).split("\n\n")[:-1]
     assert sorted(once) == sorted(paragraphs)
-    assert len(list(islice(words_of(paragraphs, 7), 2 * length))) == 2 * length, "then they come again"
+    assert len(list(islice(prompts.words_of(paragraphs, 7), 2 * length))) == 2 * length, "then they come again"
 
 
 def test_a_suite_may_name_every_kind_that_is_made_and_no_other() -> None:
-    assert {*PROMPT_KINDS} == {PROSE, *MADE_OF_WORDS}
+    assert {*PROMPT_KINDS} == {prompts.PROSE, *prompts.MADE_OF_WORDS}
     for kind in PROMPT_KINDS:
         assert prompt_of(kind, 7, 400) == prompt_of(kind, 7, 400) != prompt_of(kind, 8, 400)
 

@@ -14,18 +14,7 @@ from configs.schema import PlannedCell
 from configs.step import Work
 from configs.steps.throughput import WARM_UP_LENGTHS, Condition, Repeats, ThroughputStep
 from tasks.client import Heard, Ready, RequestFailed
-from tests.tasks.timed_step import (
-    TOKEN_S,
-    FakeClient,
-    Hear,
-    Measured,
-    Pace,
-    Prepare,
-    attempt,
-    changed,
-    failing,
-    hearing,
-)
+from tests.tasks.timed_step import TOKEN_S, FakeClient, Hear, Measured, Prepare, attempt, changed, failing, hearing
 
 TOKENS, CAP, SHORT = 256, 64, 24
 NARROW = {"min": 3, "max": 15, "within": "2%"}
@@ -75,7 +64,7 @@ def test_a_noisy_rate_is_repeated_until_it_is_known(tmp_path: Path, planned: Pla
     ids=["never settled", "two machines"],
 )
 def test_repeats_that_disagree_are_unsteady(
-    tmp_path: Path, planned: PlannedCell, repeats: Any, token_s: float, pace: Pace, said: str
+    tmp_path: Path, planned: PlannedCell, repeats: Any, token_s: float, pace: Callable[[int], float], said: str
 ) -> None:
     measured = attempt(tmp_path, planned, step(repeats), [token_s], changed(pace=pace))
     assert len(fixed(measured)) == (9 if repeats == 9 else 15)

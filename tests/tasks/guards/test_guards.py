@@ -6,16 +6,7 @@ import pytest
 
 from configs.cell import Serving
 from configs.load import load_model, load_replay, load_technique
-from tasks.guards.answers import (
-    ANY_SUSPECT,
-    EVAL_CHANCE_P,
-    NONE_ALLOWED,
-    SMOKE_CHANCE_P,
-    at_chance,
-    blank_output,
-    chance_p,
-    truncated,
-)
+from tasks.guards import answers
 from tasks.guards.steadiness import same_experts, throttled
 from tasks.guards.tokens import (
     FEWEST_SEEN,
@@ -123,12 +114,12 @@ SOUND: dict[str, Finding | None] = {
     "asked length": short_output(256, [256, 256]),
     "both count 512": token_mismatch(512, counted(generation_tokens=512)),
     "no prefix hits": prefix_cache_hit(counted(prefix_hits=0), CACHED),
-    "one blank of 198": blank_output(bodies(198, 1)),
-    "one cut off of 198": truncated(ends(198, 1)),
-    "three cut off of 198": truncated(ends(198, 3)),
-    "three of five smoke items": at_chance(3, 5, 0.25, SMOKE_CHANCE_P),
-    "five of five smoke items": at_chance(5, 5, 0.25, SMOKE_CHANCE_P),
-    "an evaluation far above chance": at_chance(30, 48, 0.25, EVAL_CHANCE_P),
+    "one blank of 198": answers.blank_output(bodies(198, 1)),
+    "one cut off of 198": answers.truncated(ends(198, 1)),
+    "three cut off of 198": answers.truncated(ends(198, 3)),
+    "three of five smoke items": answers.at_chance(3, 5, 0.25, answers.SMOKE_CHANCE_P),
+    "five of five smoke items": answers.at_chance(5, 5, 0.25, answers.SMOKE_CHANCE_P),
+    "an evaluation far above chance": answers.at_chance(30, 48, 0.25, answers.EVAL_CHANCE_P),
     "drafts that add up": added_up(*[drafted(15, 46)] * 4),
     "drafts that are all accepted": added_up(*[drafted(20, 44)] * 2),
     "no drafts": added_up(drafted(0, 0)),
@@ -195,17 +186,20 @@ FOUND: dict[str, dict[str, Finding | None]] = {
         "(again in a quarter)": secretly_cached([(120.0, 30.0)] * FEWEST_SEEN),
         "(again at once)": secretly_cached([(120.0, 8.0)] * FEWEST_SEEN),
     },
-    "blank_output suspect": {f"{n} of 198": blank_output(bodies(198, n)) for n in (3, 5)},
+    "blank_output suspect": {f"{n} of 198": answers.blank_output(bodies(198, n)) for n in (3, 5)},
     "blank_output rejected": {
-        "20 of 198": blank_output(bodies(198, 20)),
-        "1 of 20 answers": blank_output(bodies(20, 1), NONE_ALLOWED),
+        "20 of 198": answers.blank_output(bodies(198, 20)),
+        "1 of 20 answers": answers.blank_output(bodies(20, 1), answers.NONE_ALLOWED),
     },
-    "truncated suspect": {"5 of 198": truncated(ends(198, 5)), "1 of 3 answers": truncated(ends(3, 1), ANY_SUSPECT)},
-    "truncated rejected": {"40 of 198": truncated(ends(198, 40))},
+    "truncated suspect": {
+        "5 of 198": answers.truncated(ends(198, 5)),
+        "1 of 3 answers": answers.truncated(ends(3, 1), answers.ANY_SUSPECT),
+    },
+    "truncated rejected": {"40 of 198": answers.truncated(ends(198, 40))},
     "at_chance rejected": {
-        "2 of 5 right": at_chance(2, 5, 0.25, SMOKE_CHANCE_P),
-        "0 of 5 right": at_chance(0, 5, 0.25, SMOKE_CHANCE_P),
-        "14 of 48 right": at_chance(14, 48, 0.25, EVAL_CHANCE_P),
+        "2 of 5 right": answers.at_chance(2, 5, 0.25, answers.SMOKE_CHANCE_P),
+        "0 of 5 right": answers.at_chance(0, 5, 0.25, answers.SMOKE_CHANCE_P),
+        "14 of 48 right": answers.at_chance(14, 48, 0.25, answers.EVAL_CHANCE_P),
     },
     "acceptance_mismatch rejected": {
         "15 draft steps": apart(drafted(15, 46), 16, 60, 46),
@@ -273,4 +267,4 @@ def test_the_worst_finding_is_the_verdict() -> None:
     assert worst([]) == "ok"
     assert worst(["suspect", "rejected"]) == "rejected"
     assert judge("c", "fixed", [None, None]).verdict == "ok"
-    assert chance_p(0, 5, 0.25) == pytest.approx(1.0)
+    assert answers.chance_p(0, 5, 0.25) == pytest.approx(1.0)

@@ -12,18 +12,7 @@ import pytest
 
 from tasks.client import Heard, Ready, RequestFailed, Unanswered, stream_reply_of
 from tasks.client.replies import PACK_FROM_BYTES
-from tasks.timing.loops import (
-    Exchange,
-    Exchanges,
-    closed_loop,
-    constant_moments,
-    delivered_share,
-    open_loop,
-    paces_of,
-    poisson_moments,
-    steady_state,
-    steps_of_answer,
-)
+from tasks.timing import loops
 from tasks.timing.timed import TICK_S, ClientWatch
 from tasks.wire.connection import Arrivals, Patience
 from tests.tasks.test_cell import wait_until
@@ -59,52 +48,52 @@ def requests(number: int) -> list[Ready]:
     return [Ready(b"", {"index": index}, False, Patience()) for index in range(number)]
 
 
-def moments(exchanges: Sequence[Exchange], start_s: float = 1000.0) -> list[float]:
+def moments(exchanges: Sequence[loops.Exchange], start_s: float = 1000.0) -> list[float]:
     return [exchange.heard.sent_s - start_s for exchange in exchanges if exchange.heard]
 
 
 async def test_a_closed_loop_keeps_so_many_in_flight_and_says_how_many_have_ended(clock: Clock) -> None:
     served = Served(clock, 1.0)
-    exchanges = await closed_loop(served.hear, requests(10), 4)
+    exchanges = await loops.closed_loop(served.hear, requests(10), 4)
     assert served.most == 4
     assert moments(exchanges) == pytest.approx([0] * 4 + [1] * 4 + [2] * 2)
     assert [exchange.ready.body["index"] for exchange in exchanges] == list(range(10)), "in the order asked"
     assert {exchange.scheduled_s for exchange in exchanges} == {None}, "nothing was scheduled"
     told: list[tuple[int, str | None]] = []
     cuts = Served(clock, 1.0, {1: RequestFailed("cut")})
-    await closed_loop(cuts.hear, requests(3), 1, lambda ended, exchange: told.append((ended, exchange.failure)))
+    await loops.closed_loop(cuts.hear, requests(3), 1, lambda ended, exchange: told.append((ended, exchange.failure)))
     assert told == [(1, None), (2, "cut"), (3, None)]
 
 
 async def test_an_open_loop_sends_at_its_moments_whatever_is_in_flight(clock: Clock) -> None:
     served = Served(clock, 3.0)
-    exchanges = await open_loop(served.hear, requests(5), constant_moments(2.0, 5))
+    exchanges = await loops.open_loop(served.hear, requests(5), loops.constant_moments(2.0, 5))
     assert moments(exchanges) == pytest.approx([0, 0.5, 1.0, 1.5, 2.0]) and served.most == 5
     assert [exchange.heard.wall_s for exchange in exchanges if exchange.heard] == pytest.approx([3.0] * 5)
 
 
 async def test_a_client_that_slept_sends_late_and_the_scheduled_moments_stay(clock: Clock) -> None:
     served = Served(clock, 0.1)
-    sending = asyncio.create_task(open_loop(served.hear, requests(10), constant_moments(10.0, 10)))
+    sending = asyncio.create_task(loops.open_loop(served.hear, requests(10), loops.constant_moments(10.0, 10)))
     await asyncio.sleep(0.45)
     clock.nap(0.4)  # five of ten fall due meanwhile
     exchanges = await sending
     assert max(exchange.heard.wall_s for exchange in exchanges if exchange.heard) < 0.6
     scheduled = [exchange.scheduled_s or 0.0 for exchange in exchanges]
-    assert [each - scheduled[0] for each in scheduled] == pytest.approx(constant_moments(10.0, 10))
+    assert [each - scheduled[0] for each in scheduled] == pytest.approx(loops.constant_moments(10.0, 10))
     late = [sent - due for sent, due in zip(moments(exchanges, 0.0), scheduled, strict=True)]
     assert late[:4] == pytest.approx([0] * 4) and late[5] == pytest.approx(0.35) and late[8] == pytest.approx(0.05)
 
 
 def test_poisson_arrivals_are_seeded_and_have_their_rate() -> None:
-    times = poisson_moments(5.0, 4000, seed=7)
-    assert times == poisson_moments(5.0, 4000, seed=7) != poisson_moments(5.0, 4000, seed=8)
+    times = loops.poisson_moments(5.0, 4000, seed=7)
+    assert times == loops.poisson_moments(5.0, 4000, seed=7) != loops.poisson_moments(5.0, 4000, seed=8)
     gaps = [later - earlier for earlier, later in pairwise(times)]
     assert fmean(gaps) == pytest.approx(0.2, rel=0.05) and pstdev(gaps) == pytest.approx(0.2, rel=0.05)
 
 
 async def test_a_request_that_fails_is_kept_as_such_and_the_others_go_on(clock: Clock) -> None:
-    exchanges = await closed_loop(Served(clock, 1.0, {2: RequestFailed("cut")}).hear, requests(6), 2)
+    exchanges = await loops.closed_loop(Served(clock, 1.0, {2: RequestFailed("cut")}).hear, requests(6), 2)
     assert [exchange.failure for exchange in exchanges] == [None, None, "cut", None, None, None]
     assert exchanges[2].heard is None
 
@@ -114,9 +103,9 @@ async def test_an_engine_that_is_gone_ends_the_load_and_what_is_in_flight(clock:
     served = Served(clock, 1.0, {1: Unanswered("nobody listens")})
     with pytest.raises(Unanswered):
         if is_open:
-            await open_loop(served.hear, requests(6), constant_moments(2.0, 6))
+            await loops.open_loop(served.hear, requests(6), loops.constant_moments(2.0, 6))
         else:
-            await closed_loop(served.hear, requests(6), 3)
+            await loops.closed_loop(served.hear, requests(6), 3)
     assert served.cancelled > 0
 
 
@@ -152,7 +141,7 @@ async def test_what_has_ended_is_packed_while_others_are_still_timed() -> None:
         heard = load.exchanges[place].heard
         return heard is not None and heard.is_packed
 
-    with Exchanges(send) as load:
+    with loops.Exchanges(send) as load:
         await load.exchange(0, Ready(b"", {}, True, Patience()))
         await asyncio.to_thread(wait_until, lambda: is_packed(0), "the answer to be packed")
 
@@ -164,7 +153,7 @@ async def test_loops_bring_the_same_answers_packed_or_not() -> None:
 
     asked = [Ready(b"", {}, True, Patience())] * 4
     wanted = stream_reply_of(streamed())
-    for loop in (closed_loop(send, asked, 2), open_loop(send, asked, constant_moments(1e6, 4))):
+    for loop in (loops.closed_loop(send, asked, 2), loops.open_loop(send, asked, loops.constant_moments(1e6, 4))):
         assert [each.heard and stream_reply_of(each.heard) for each in await loop] == [wanted] * 4
 
 
@@ -222,7 +211,7 @@ def test_requests_of_uneven_length_in_time_are_measured_without_bias(spread: flo
     steady, whole = [], []
     for _ in range(1500):
         spans = list(served(16, lambda slot: max(0.2, draw.gauss(1, spread))))
-        found = steady_state(spans, len(SLOTS_TOK_S))
+        found = loops.steady_state(spans, len(SLOTS_TOK_S))
         assert found is not None
         steady.append(found.tokens / found.seconds)
         whole.append(16 * TOKENS / max(span.ended_s for span in spans))
@@ -232,8 +221,10 @@ def test_requests_of_uneven_length_in_time_are_measured_without_bias(spread: flo
 
 
 def test_one_at_a_time_and_too_few_requests_have_no_steady_state() -> None:
-    assert steady_state([Span(0, 1, TOKENS), Span(1, 2, TOKENS)], 1) is None
-    assert steady_state(list(served(8, lambda slot: 1.0)), len(SLOTS_TOK_S)) is None, "two rounds, as in old plans"
+    assert loops.steady_state([Span(0, 1, TOKENS), Span(1, 2, TOKENS)], 1) is None
+    assert loops.steady_state(list(served(8, lambda slot: 1.0)), len(SLOTS_TOK_S)) is None, (
+        "two rounds, as in old plans"
+    )
 
 
 def test_the_pace_is_that_of_decoding_steps() -> None:
@@ -241,23 +232,25 @@ def test_the_pace_is_that_of_decoding_steps() -> None:
     plain = {"completion_tokens": 512, "wall_s": 2.0}
     drafted = {**plain, "engine_accepted_tokens": 256}
     denoised = {**plain, "engine_denoising_steps": 64, "engine_accepted_tokens": None}
-    assert [paces_of([row]) for row in (plain, drafted, denoised)] == [[256.0], [128.0], [32.0]]
+    assert [loops.paces_of([row]) for row in (plain, drafted, denoised)] == [[256.0], [128.0], [32.0]]
 
 
 def test_what_was_accepted_behind_an_answers_end_saves_no_step() -> None:
     """Two answers of 16 tokens: a first token and two steps of K = 7 each, of which 3 tokens are behind the end."""
     window = {"completion_tokens": 32, "engine_accepted_tokens": 28, "engine_drafts": 4, "requests": 2}
-    assert steps_of(window) == 6 and paces_of([{**window, "wall_s": 2.0}]) == [3.0]
+    assert steps_of(window) == 6 and loops.paces_of([{**window, "wall_s": 2.0}]) == [3.0]
     assert steps_of({**window, "requests": None}) == 4, "of graded answers nobody counted prefills"
     assert steps_of({**window, "mode": "decode"}) == 4, "behind the first tokens"
     request = {"completion_tokens": 16, "engine_accepted_tokens": 14, "engine_draft_steps": 2}
-    assert steps_of_answer(request) == 3 and steps_of_answer({**request, "engine_draft_steps": None}) is None
+    assert (
+        loops.steps_of_answer(request) == 3 and loops.steps_of_answer({**request, "engine_draft_steps": None}) is None
+    )
 
 
 def test_slots_that_are_refilled_at_once_deliver_the_whole_load() -> None:
     spans = list(served(32, lambda slot: TOKENS / SLOTS_TOK_S[slot]))
-    assert delivered_share(spans, len(SLOTS_TOK_S)) == pytest.approx(1.0)
-    assert delivered_share(spans[:4], len(SLOTS_TOK_S)) == pytest.approx(1.0), "one round, without any refill"
-    assert delivered_share([Span(0.0, 1.0, TOKENS)], 1) == 1.0
+    assert loops.delivered_share(spans, len(SLOTS_TOK_S)) == pytest.approx(1.0)
+    assert loops.delivered_share(spans[:4], len(SLOTS_TOK_S)) == pytest.approx(1.0), "one round, without any refill"
+    assert loops.delivered_share([Span(0.0, 1.0, TOKENS)], 1) == 1.0
     rests = [Span(1.25 * index, 1.25 * index + 1, TOKENS) for index in range(20)]
-    assert delivered_share(rests, 1) == pytest.approx(0.8), "a client that rests between requests delivers less"
+    assert loops.delivered_share(rests, 1) == pytest.approx(0.8), "a client that rests between requests delivers less"
