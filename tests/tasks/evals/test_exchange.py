@@ -10,18 +10,7 @@ import pytest
 from tasks.evals.exchange import Answers, Count, RequestRefused, apply, policy_of, prompt_hash, request_hash
 from tasks.evals.progress import UNKNOWN_AT_ONCE, Pace, at_once, kv_tokens, mean_tokens, progress, tokens_left
 from tasks.evals.response_log import WrongResponseLog
-from tests.tasks.evals.response_log_case import (
-    POLICY,
-    FakeStore,
-    FakeUpstream,
-    answer,
-    ask,
-    cell,
-    post,
-    question,
-    response_log,
-    spec,
-)
+from tests.tasks.evals.log_case import FakeStore, FakeUpstream, answer, ask, cell, post, question, response_log, spec
 from warehouse.ledger.steps.evaluation import EXCHANGES
 from warehouse.ledger.tables import decode, encode
 
@@ -206,6 +195,7 @@ def test_the_step_has_the_last_word() -> None:
     assert at_once(spec(concurrency=3), cell(), LARGE) == (3, "3 at a time, as the step says")
 
 
+POLICY = policy_of(cell(), spec(seed=7))
 IDENTITY = {"run_id": "r", "cell_key": POLICY.cell_key, "step": "eval-gpqa", "attempt": 1, "measured_at": "2026-11-22"}
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tasks.evals.watch import Standstill
-from tests.tasks.evals.response_log_case import FakeStore, FakeUpstream, ask, post, question, response_log
+from tests.tasks.evals.log_case import FakeStore, FakeUpstream, ask, post, question, response_log
 from warehouse.ledger.store import StoreError
 from warehouse.ledger.tables import Row
 

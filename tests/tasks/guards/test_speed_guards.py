@@ -27,10 +27,8 @@ def cell_of(
 
 def bounds(cell: Cell, gpu: str, prompt_tokens: int, concurrency: int = 1) -> tuple[float | None, float | None]:
     """The slowest that is healthy and the fastest that is possible, with answers of 512 tokens."""
-    read = speed.step_bytes(cell, prompt_tokens, 512, concurrency)
-    return speed.floor_tok_s(cell, load_gpu(gpu), read), speed.ceiling_tok_s(
-        cell, load_gpu(gpu), read, 1.0, concurrency
-    )
+    card, read = load_gpu(gpu), speed.step_bytes(cell, prompt_tokens, 512, concurrency)
+    return speed.floor_tok_s(cell, card, read), speed.ceiling_tok_s(cell, card, read, 1.0, concurrency)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +88,7 @@ def test_steps_without_a_draft_count() -> None:
     """10 drafts with 25 accepted of 512 tokens are 1.05 tokens a step, though 3.5 in the steps that had a draft."""
     counted = parse("")._replace(drafts=10, draft_tokens=40, accepted_tokens=25)
     assert speed.tokens_per_step(cell_of(technique="ngram", k=4), 512, counted) == pytest.approx(512 / 487)
-    assert speed.tokens_per_step(cell_of(), 512, counted) == 1.0, (
-        "AR commits one token a step whatever its engine counts"
-    )
+    assert speed.tokens_per_step(cell_of(), 512, counted) == 1.0, "AR commits one, whatever its engine counts"
     assert speed.tokens_per_step(cell_of(technique="mtp", k=4), 512, parse("")) is None
     # what was accepted behind the last token of a short answer is counted, too: no step commits more than K + 1
     counted = parse("")._replace(drafts=1, draft_tokens=15, accepted_tokens=15)
