@@ -185,9 +185,7 @@ def counts(tokens: Callable[[int], int] | None) -> Prepare:
 
 
 @pytest.mark.parametrize("name", ["load", "prompts"])
-@pytest.mark.parametrize(
-    ("tokens", "reasons"), [(lambda n: n + 64, {"prompt_length"}), (None, set())], ids=["cut", "uncounted"]
-)
+@pytest.mark.parametrize(("tokens", "reasons"), [(lambda n: n + 64, {"prompt_length"}), (None, set())])
 def test_prompts_of_somebody_else_are_read_at_the_length_that_they_have(
     tmp_path: Path, mtp: PlannedCell, name: str, tokens: Callable[[int], int] | None, reasons: set[str]
 ) -> None:

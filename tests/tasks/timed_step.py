@@ -91,7 +91,7 @@ class FakeClient(Client):
         self.mean_logprob = -0.5  # of answers that were asked for it
         self.bodies: list[tuple[str, bool]] = []  # kind of each request, and whether it asked for token ids
         self.ends_after: int | None = (
-            None  # tokens after which an answer ends by itself, where it may; None: at its cap
+            None  # tokens behind which an answer ends by itself, where it may; None: at its cap
         )
         self.counted_after_s = 0.0  # how long its counters lag behind its answers
         self._compiled: set[int] = set()

@@ -148,9 +148,7 @@ FOUND: dict[str, dict[str, Finding | None]] = {
     "dead_draft suspect": {"(an idle n-gram)": guards.dead_draft(NGRAM, IDLE)},
     "acceptance_out_of_range rejected": {
         "(above K a step)": guards.acceptance_out_of_range(2, counted(drafts=10, accepted_tokens=25)),
-        "(above the drafted)": guards.acceptance_out_of_range(
-            4, counted(drafts=10, draft_tokens=12, accepted_tokens=25)
-        ),
+        "(above drafted)": guards.acceptance_out_of_range(4, counted(drafts=10, draft_tokens=12, accepted_tokens=25)),
         "(rising positions)": guards.acceptance_out_of_range(3, counted(accepted_by_position=(4.0, 9.0, 0.0))),
     },
     "baseline_drafts rejected": {"(an AR engine that drafts)": guards.baseline_drafts(AR, SECRET)},

@@ -250,9 +250,7 @@ def test_a_checkpoint_without_a_word_of_quantisation_is_not_in_four_bits(tmp_pat
     assert said is not None and said.startswith(wanted) and "\n" not in said
     (tmp_path / "config.json").write_text("{}")
     own = cell.model_copy(update={"model": cell.model.model_copy(update={"hub_id": str(tmp_path)})})
-    assert unlike_its_label(in_precision(own, bytes_per_param=0.52), None, {}) is not None, (
-        "nor is a folder of one's own"
-    )
+    assert unlike_its_label(in_precision(own, bytes_per_param=0.52), None, {}) is not None, "nor is one's own"
 
 
 @pytest.mark.parametrize(

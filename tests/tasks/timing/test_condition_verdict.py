@@ -67,9 +67,7 @@ def smoked(cell: Cell, rows: Rows, counted: Counters) -> list[Finding | None]:
 DRAFTS = {"engine_drafts": 160, "engine_draft_tokens": 640, "engine_accepted_tokens": 350}
 
 
-@pytest.mark.parametrize(
-    ("cell", "tok_s", "engine"), [(cell_of(), 68, {}), (cell_of("mtp", 4), 178, DRAFTS)], ids=["AR", "MTP"]
-)
+@pytest.mark.parametrize(("cell", "tok_s", "engine"), [(cell_of(), 68, {}), (cell_of("mtp", 4), 178, DRAFTS)])
 def test_what_was_published_for_a_healthy_engine_is_ok(cell: Cell, tok_s: float, engine: dict[str, Any]) -> None:
     judged = judge_condition(cell, load_gpu("h100"), LOAD, *measured(tok_s, **engine))
     assert [each.verdict for each in judged] == ["ok", "ok"]

@@ -222,9 +222,7 @@ def test_requests_of_uneven_length_in_time_are_measured_without_bias(spread: flo
 
 def test_one_at_a_time_and_too_few_requests_have_no_steady_state() -> None:
     assert loops.steady_state([Span(0, 1, TOKENS), Span(1, 2, TOKENS)], 1) is None
-    assert loops.steady_state(list(served(8, lambda slot: 1.0)), len(SLOTS_TOK_S)) is None, (
-        "two rounds, as in old plans"
-    )
+    assert loops.steady_state(list(served(8, lambda slot: 1.0)), len(SLOTS_TOK_S)) is None, "two rounds, as of old"
 
 
 def test_the_pace_is_that_of_decoding_steps() -> None:
