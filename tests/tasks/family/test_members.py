@@ -198,11 +198,8 @@ def put(out: Path, name: str, **changes: object) -> None:
     (out / name / DONE_FILE).write_text(json.dumps(done))
 
 
-def test_every_member_is_shipped_or_trained_on_request() -> None:
-    assert sorted(MEMBERS) == sorted((*SHIPPED, *ON_REQUEST))
-
-
 def test_what_is_whole_and_of_this_recipe_is_not_missing(tmp_path: Path) -> None:
+    assert sorted(MEMBERS) == sorted((*SHIPPED, *ON_REQUEST)), "each is shipped or trained on request"
     put(tmp_path, "target")
     put(tmp_path, "draft", recipe="0123456789abcdef")
     put(tmp_path, "mtp", recipe=recipe_hash(0.01))
@@ -230,6 +227,7 @@ def test_each_loss_and_score_stands_beside_the_shipped_one(tmp_path: Path) -> No
     first, second = (line.split() for line in table(found).splitlines()[1:3])
     assert (first, second) == (["target", "loss", "0.0113", "0.0112"], ["target", "lookup", "1.0000", "1.0000"])
     assert verdict(found) == "losses equal within 0.9%, greedy scores within 0.021: as good as shipped"
+    assert as_json(figures(here, ["diffusion"])) is None, "of what is not shipped nothing is said"
 
 
 @pytest.mark.parametrize(
@@ -239,8 +237,3 @@ def test_each_loss_and_score_stands_beside_the_shipped_one(tmp_path: Path) -> No
 def test_what_is_worse_than_noise_is_named(loss: float, score: float, worse: str) -> None:
     said = verdict([Figure("draft", "loss", loss, 1.0), Figure("draft", "arith", score, 1.0)])
     assert said.endswith(f"not as good as shipped: {worse}" if worse else ": as good as shipped")
-
-
-def test_of_what_is_not_shipped_nothing_is_said(tmp_path: Path) -> None:
-    put(tmp_path, "diffusion", loss=0.5, scores={})
-    assert as_json(figures(tmp_path, ["diffusion"])) is None

@@ -240,9 +240,8 @@ def test_what_was_accepted_behind_an_answers_end_saves_no_step() -> None:
     assert steps_of({**window, "requests": None}) == 4, "of graded answers nobody counted prefills"
     assert steps_of({**window, "mode": "decode"}) == 4, "behind the first tokens"
     request = {"completion_tokens": 16, "engine_accepted_tokens": 14, "engine_draft_steps": 2}
-    assert (
-        loops.steps_of_answer(request) == 3 and loops.steps_of_answer({**request, "engine_draft_steps": None}) is None
-    )
+    assert loops.steps_of_answer(request) == 3
+    assert loops.steps_of_answer({**request, "engine_draft_steps": None}) is None
 
 
 def test_slots_that_are_refilled_at_once_deliver_the_whole_load() -> None:

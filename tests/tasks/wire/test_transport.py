@@ -93,19 +93,16 @@ async def test_connections_are_opened_beforehand_and_used_again(monkeypatch: pyt
         assert server.connections == 7, "one that idled too long is not used again"
 
 
-async def test_a_get_on_a_connection_that_the_server_closes_is_sent_anew_once() -> None:
+async def test_a_get_on_a_connection_that_the_server_closes_is_sent_anew_once_and_a_post_never() -> None:
     async with talking(OK, close, OK) as (client, _, server):
         await client.get("/a")
         assert (await client.get("/b")).content == b"ok"
         assert [request.split()[1] for request in server.requests] == [b"/a", b"/b", b"/b"]
-
-
-async def test_a_post_that_was_sent_into_a_closing_connection_is_an_error_and_not_sent_again() -> None:
     async with talking(OK, close, OK) as (client, _, server):
         await client.post("/a", content=b"{}")
         with pytest.raises(connection.Closed):
             await client.post("/b", content=b"{}")
-        assert len(server.requests) == 2
+        assert len(server.requests) == 2, "what was sent into a closing connection may have been done"
 
 
 async def test_a_connection_that_the_server_closed_between_two_windows_is_replaced_before_the_next() -> None:
