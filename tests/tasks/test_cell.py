@@ -1,10 +1,9 @@
-"""The node runner, whole: real store, real process handling, a fake engine that lies in a chosen way."""
-
-from __future__ import annotations
+"""The node runner, whole and in visits: real store, real process handling, a fake engine that lies in a chosen way."""
 
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from configs.steps.throughput import WARM_UP_LENGTHS
+from configs.visits import split_name
 from tasks.engine.server import ENGINE_RECORD
+from tasks.runner import todo
 from tests.busy_machine import KEPT_WAITING
 from tests.fake_run import FakeRun
 
@@ -71,8 +73,7 @@ def test_a_cell_is_measured_step_by_step_and_left_clean(tmp_path: Path, node_pyt
 
 
 @pytest.mark.slow(22)
-def test_several_in_flight_are_timed_while_all_slots_are_busy(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
+def test_several_in_flight_are_timed_while_all_slots_are_busy(run: FakeRun, node_python: Path) -> None:
     run.measured(node_python, FAKE_ENGINE_TOKEN_S="0.004", FAKE_ENGINE_SLOTS="1 2")
     windows = [row for row in run.rows("throughput", "windows") if (row["mode"], row["concurrency"]) == ("fixed", 2)]
     assert windows
@@ -119,9 +120,7 @@ def test_a_lying_engine_is_rejected_with_its_reason(
 
 
 @pytest.mark.slow(11)
-def test_the_engine_s_own_account_of_each_request_is_kept_beside_the_client_s(
-    tmp_path: Path, node_python: Path
-) -> None:
+def test_a_request_has_the_engine_s_own_account_beside_the_client_s(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "mtp")
     run.measured(node_python)
     rows = [row for row in run.rows("throughput", "requests") if row["mode"] == "fixed"]
@@ -137,8 +136,7 @@ def test_the_engine_s_own_account_of_each_request_is_kept_beside_the_client_s(
 
 
 @pytest.mark.slow(27)
-def test_counters_under_other_names_are_not_counters_at_zero(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
+def test_counters_under_other_names_are_not_counters_at_zero(run: FakeRun, node_python: Path) -> None:
     # at 2 ms a token a busy machine's streams are suspect of their own
     said = run.measured(node_python, "renamed_counters", FAKE_ENGINE_TOKEN_S="0.01")
     commit = run.commit("throughput")
@@ -158,8 +156,7 @@ def test_an_engine_that_can_not_start_is_one_line(tmp_path: Path, node_python: P
 
 @pytest.mark.core
 @pytest.mark.slow(11)
-def test_a_killed_runner_loses_at_most_the_condition_in_flight(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
+def test_a_killed_runner_loses_at_most_the_condition_in_flight(run: FakeRun, node_python: Path) -> None:
     first = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
     wait_until(lambda: len(run.stored("throughput/parts/windows-*")) >= 2, "two finished windows")
     kill(first)
@@ -180,8 +177,7 @@ def test_a_killed_runner_loses_at_most_the_condition_in_flight(tmp_path: Path, n
 
 
 @pytest.mark.slow(15)
-def test_an_evaluation_goes_on_at_the_first_unanswered_question(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
+def test_an_evaluation_goes_on_at_the_first_unanswered_question(run: FakeRun, node_python: Path) -> None:
     first = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.002")
     wait_until(lambda: run.stored("eval-tiny/parts/eval_items-*"), "the first answers")
     kill(first)
@@ -206,9 +202,8 @@ def its_engine_leaves_first(run: FakeRun, runner: subprocess.Popen[str]) -> None
 @pytest.mark.slow(5)
 @pytest.mark.parametrize("meanwhile", [None, nobody_hears_it, its_engine_leaves_first])
 def test_a_runner_that_is_asked_to_stop_does_and_keeps_what_is_finished(
-    tmp_path: Path, node_python: Path, meanwhile: Callable[[FakeRun, subprocess.Popen[str]], None] | None
+    run: FakeRun, node_python: Path, meanwhile: Callable[[FakeRun, subprocess.Popen[str]], None] | None
 ) -> None:
-    run = FakeRun(tmp_path)
     runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
     wait_until(lambda: run.stored("throughput/parts/windows-*"), "a finished window")
     if meanwhile is not None:
@@ -224,8 +219,7 @@ def test_a_runner_that_is_asked_to_stop_does_and_keeps_what_is_finished(
 
 
 @pytest.mark.slow(11)
-def test_a_cell_somebody_measures_is_left_alone(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
+def test_a_cell_somebody_measures_is_left_alone(run: FakeRun, node_python: Path) -> None:
     first = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.004")
     wait_until(lambda: run.leases.current() is not None, "the lease")
     code, said = run.finish(node_python)
@@ -242,8 +236,7 @@ def test_two_runners_race_for_one_step_and_one_is_superseded(tmp_path: Path, nod
     wait_until(lambda: run.stored("throughput/parts/windows-*"), "the first runner inside a step")
     os.kill(frozen.pid, signal.SIGSTOP)
     try:
-        lease = run.leases.current()
-        assert lease is not None
+        assert run.leases.current() is not None
         heartbeat = tmp_path / f"store/runs/r1/cells/{run.key}/heartbeat.json"
         os.utime(heartbeat, (0, 0))  # silence, without waiting for it
         second_cache = {"SPECSWEEP_STATE": str(tmp_path / "other-machine")}
@@ -254,7 +247,124 @@ def test_two_runners_race_for_one_step_and_one_is_superseded(tmp_path: Path, nod
     assert frozen.returncode == 76, said
     assert "another runner took the cell over" in said
     assert {run.commit(step).attempt for step in STEPS[1:]} == {2}
-    windows = Counter(
-        (row["attempt"], row["condition"], row["mode"], row["repeat"]) for row in run.rows("throughput", "windows")
-    )
+    timed = run.rows("throughput", "windows")
+    windows = Counter((row["attempt"], row["condition"], row["mode"], row["repeat"]) for row in timed)
     assert set(windows.values()) == {1}, "the second runner began the condition anew, and measured no window twice"
+
+
+RUNNER = """
+import resource, sys
+from tasks.cell import main
+
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+main()  # there is no such run: it ends before it serves anything
+kept = [open("/dev/null") for _ in range(200)]
+print("opened", len(kept))
+"""
+
+
+def test_a_runner_may_open_more_files_than_a_shell_begins_with(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", RUNNER, "--store", str(tmp_path), "--run", "none", "--cell", "0" * 16]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.endswith("opened 200\n"), done.stderr
+
+
+SUITE = """
+name: fake-suite
+steps:
+  - {step: smoke, items: 5}
+  - step: throughput
+    prompts: prose
+    conditions:
+      - {name: short c=1, context_tokens: 64, output_tokens: 64, repeats: 3, stream_requests: 0}
+  - {step: parity, prompts: prose, n_prompts: 3, context_tokens: 64, output_tokens: 32}
+"""
+
+SLOW = "0.01"
+"""Seconds a token: a window of half a second keeps its pace beside a neighbour, and a cell with no usable speed would
+be asked for no control."""
+
+
+def served(run: FakeRun, name: str) -> set[bool]:
+    """Whether the engines that measured it were told to speculate."""
+    return {"--speculative-config" in row["argv"] for row in run.rows(name, "provenance")}
+
+
+@pytest.mark.slow(10)
+def test_a_cell_is_measured_between_two_visits_of_its_control(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="bracketed")
+    output = run.measured(node_python, FAKE_ENGINE_TOKEN_S=SLOW)
+    order = [line.split(":")[0] for line in output.splitlines() if ": committed" in line]
+    assert order == ["throughput@control-1", "smoke", "throughput", "throughput@control-2", "parity"]
+    assert output.count("healthy after") == 4, "a visit is a start"
+    assert served(run, "throughput@control-1") == served(run, "throughput@control-2") == {False}
+    assert served(run, "throughput") == served(run, "parity") == {True}
+    for name in ("throughput@control-1", "throughput", "throughput@control-2"):
+        assert {row["step"] for row in run.rows(name, "windows")} == {name}
+        assert len(run.rows(name, "windows")) == 3
+        assert set(run.commit(name).reasons) <= KEPT_WAITING
+
+
+@pytest.mark.slow(5)
+def test_an_ar_cell_is_its_own_control(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "ar", suite=SUITE, visits="bracketed")
+    output = run.measured(node_python)
+    assert output.count("healthy after") == 2
+    assert [len(run.rows(name, "windows")) for name in ("throughput", "throughput@2")] == [3, 3]
+    passes = [[row["pass"] for row in run.rows(name, "parity_outputs")] for name in ("parity", "parity@2")]
+    assert passes == [[0] * 3, [1] * 3], "off again is another start, as on is"
+
+
+@pytest.mark.slow(4)
+def test_the_way_back_is_another_start_and_only_of_what_is_timed(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="mirrored")
+    assert "throughput@2" not in run.measured(node_python, arguments=("--leg", "1"))
+    output = run.measured(node_python, arguments=("--leg", "3"))
+    assert [line.split(":")[0] for line in output.splitlines() if ": committed" in line] == ["throughput@2"]
+    assert run.finish(node_python)[1].strip() == "everything is measured"
+
+
+@pytest.mark.slow(7)
+def test_a_control_that_was_measured_is_not_measured_again(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="bracketed")
+    # the control asks 1 warm-up, some for their lengths and 3 requests; the third start dies before its first window
+    code, output = run.finish(node_python, lie="dies_later", FAKE_ENGINE_AFTER=str(6 + WARM_UP_LENGTHS))
+    assert code != 0, output
+    first = run.commit("throughput@control-1")
+    output = run.measured(node_python)
+    assert run.commit("throughput@control-1") == first
+    assert "throughput@control-1" not in output
+
+
+@pytest.mark.slow(10)
+def test_a_control_that_can_not_be_served_does_not_stop_its_cell(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="bracketed")
+    code, output = run.finish(node_python, lie="no_ar", FAKE_ENGINE_TOKEN_S=SLOW)
+    assert code == 1 and "the control failed, the cell goes on" in output, output
+    [tried] = run.attempts()
+    refused = "the engine died: ValueError: the fake engine refuses these arguments"
+    assert tried.reason == f"the control, fake-model bf16 ar: {refused}"
+    assert set(run.ledger.committed_steps()[run.key]) == {"smoke", "throughput", "parity"}
+    run.measured(node_python, FAKE_ENGINE_TOKEN_S=SLOW)
+    assert set(run.ledger.committed_steps()[run.key]) >= {"throughput@control-1", "throughput@control-2"}
+
+
+def test_a_cell_without_a_usable_speed_needs_no_second_control(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, "mtp", suite=SUITE)
+    planned = run.planned.model_copy(update={"visits": "bracketed", "control": run.planned.cell})
+    spec = next(step for step in planned.steps if step.is_timed)
+    judged = {"judged": 1, "judged_ok": 0}
+    useless = run.ledger.new_commit(spec.step, 1, "somebody", "rejected", ["dead_draft"], 1.0, [], **judged)
+    run.ledger.commit(run.key, useless)
+    names = [each.name for start in todo(run.ledger, planned) for each in start.measurements]
+    assert names == ["smoke", "parity"]
+
+
+@pytest.mark.parametrize("lie", ["loop", "blank"])
+def test_a_cell_that_smoke_rejects_costs_no_second_control(tmp_path: Path, node_python: Path, lie: str) -> None:
+    run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="bracketed")
+    code, output = run.finish(node_python, lie=lie)
+    assert code != 0 and "throughput@control-2" not in output
+    committed = {split_name(name)[0] for name in run.ledger.committed_steps()[run.key]}
+    assert committed == {"throughput", "smoke"}

@@ -1,7 +1,5 @@
 """The client against a real server that misbehaves or is slow: what it waits for, believes, and says instead."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
@@ -11,7 +9,7 @@ import pytest
 
 from configs.cell import Model, Technique
 from configs.load import load_model, load_technique
-from tasks.client import Client, Ready, Reply, RequestFailed, StreamReply, Unanswered, request_body
+from tasks.client import Client, Ready, Reply, RequestFailed, Unanswered, request_body
 from tasks.client.replies import mean_logprob, top2_gaps
 from tasks.prompts import Prompt
 from tasks.wire.connection import Patience
@@ -21,13 +19,14 @@ T = TypeVar("T")
 
 MODEL = Model(name="m", family="m", hub_id="m/m", total_params_b=1, active_params_b=1)
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 6}
+QUIET_S = 20.0
 
 
 def page(text: str, status: str = "200 OK") -> bytes:
     return f"HTTP/1.1 {status}\r\ncontent-length: {len(text)}\r\n\r\n{text}".encode()
 
 
-def ask(what: Callable[[Client], Awaitable[T]], *script: bytes | Play, quiet_s: float | None = 20.0) -> T:
+def ask(what: Callable[[Client], Awaitable[T]], *script: bytes | Play, quiet_s: float | None = QUIET_S) -> T:
     """What a client that is patient for so long gets from a server that plays `script`."""
 
     async def both() -> T:
@@ -79,7 +78,7 @@ def test_prompt_tokens_from_the_cache_are_read_off_the_usage(details: dict[str, 
     usage = {"prompt_tokens": 3, "completion_tokens": 6, "prompt_tokens_details": details}
     whole = ask(lambda client: client.complete(BODY), said_to_be(usage=usage))
     last = framed({"choices": [], "usage": usage})
-    streamed: StreamReply = ask(lambda client: client.stream(BODY), HEAD + chunk("a", 6) + last + DONE)
+    streamed = ask(lambda client: client.stream(BODY), HEAD + chunk("a", 6) + last + DONE)
     assert (whole.cached_tokens, streamed.cached_tokens) == (cached, cached)
 
 
@@ -115,11 +114,10 @@ def test_a_streamed_request_asks_for_the_token_ids_without_which_hidden_tokens_h
     said = framed({"choices": [{"delta": {"content": "a b c"}, "token_ids": [7, 7, 7], "finish_reason": "length"}],
                    "usage": {"prompt_tokens": 3, "completion_tokens": 6}})  # fmt: skip
 
-    def sent(ready: Ready) -> dict[str, Any]:
-        wanted: dict[str, Any] = json.loads(ready.data.partition(b"\r\n\r\n")[2])
-        return wanted
+    def sent(ready: Ready) -> Any:
+        return json.loads(ready.data.partition(b"\r\n\r\n")[2])
 
-    async def both(client: Client) -> tuple[Ready, Ready, StreamReply]:
+    async def both(client: Client) -> Any:
         return client.ready(BODY), client.ready(BODY, streams=True), await client.stream(BODY)
 
     whole, streamed, reply = ask(both, HEAD + b"".join(hidden) + said + DONE)
@@ -127,14 +125,11 @@ def test_a_streamed_request_asks_for_the_token_ids_without_which_hidden_tokens_h
     assert (reply.first_chunk_tokens, reply.chunks, reply.token_id_count) == (1, 4, 6)
 
 
-def test_a_stream_s_tokens_are_counted_by_usage_however_many_come_in_a_chunk() -> None:
+def test_a_stream_s_tokens_are_counted_by_usage_and_a_chunk_may_say_that_nothing_is_wrong() -> None:
     stream = HEAD + chunk("a ", 1) + chunk("b c d e ", 4) + chunk("f", 6, metrics={"queue_time_ms": 2.0}) + DONE
-    reply: StreamReply = ask(lambda client: client.stream(BODY), stream)
+    reply = ask(lambda client: client.stream(BODY), stream)
     assert (reply.completion_tokens, reply.chunks, reply.largest_chunk_tokens, reply.text) == (6, 3, 3, "a b c d e f")
     assert reply.engine.queue_ms == 2.0
-
-
-def test_a_chunk_that_says_that_nothing_is_wrong_is_no_error() -> None:
     reply = ask(lambda client: client.stream(BODY), HEAD + chunk("a b c", 6, error=None) + DONE)
     assert (reply.text, reply.completion_tokens) == ("a b c", 6)
 
@@ -196,20 +191,14 @@ def test_a_long_answer_is_waited_for_while_the_engine_makes_tokens(monkeypatch: 
     assert seen >= 2 and body == "a b c"
 
 
-def test_nobody_listens_is_said_at_once() -> None:
-    async def gone() -> None:
-        async with Scripted(hang) as server:
-            url = server.url
-        async with Client(url, MODEL, Technique(name="ar", method="ar")) as client:
-            with pytest.raises(Unanswered, match="no connection"):
-                await client.connect(2)
-            with pytest.raises(Unanswered, match="ECONNREFUSED"):
-                await client.complete(BODY)
-
-    asyncio.run(gone())
-
-
-QUIET_S = 20.0
+async def test_nobody_listens_is_said_at_once() -> None:
+    async with Scripted(hang) as server:
+        url = server.url
+    async with Client(url, MODEL, Technique(name="ar", method="ar")) as client:
+        with pytest.raises(Unanswered, match="no connection"):
+            await client.connect(2)
+        with pytest.raises(Unanswered, match="ECONNREFUSED"):
+            await client.complete(BODY)
 
 
 def bytewise(clock: HandClock, at_once: bytes, then: bytes, every_s: float) -> Play:
@@ -287,7 +276,7 @@ def test_a_request_may_wait_for_its_turn_but_not_trickle_from_then_on(monkeypatc
             if second >= 200 and second % 5 == 0:
                 writer.write(chunk("a ", 1))
 
-    async def timed(client: Client) -> StreamReply:
+    async def timed(client: Client) -> Any:
         begun_s = clock.now_s
         try:
             return await client.stream(BODY)
@@ -299,9 +288,7 @@ def test_a_request_may_wait_for_its_turn_but_not_trickle_from_then_on(monkeypatc
     assert 200 + 132 < ends_s[0] < 200 + 132 + 30
 
 
-def test_a_request_whose_turn_was_due_is_ended_although_the_engine_seems_to_work(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_request_whose_turn_was_due_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody counts its tokens, so it has the benefit of the doubt: for 20 s as the only one in flight, and 132 s."""
     clock, begun_s = moved_by_hand(monkeypatch), 1000.0
     monkeypatch.setattr("tasks.client.client.LOOKS", 2000)  # every 10 ms by the loop's clock, which is real
@@ -323,11 +310,8 @@ def entry(*logprobs: float) -> dict[str, Any]:
 def test_the_gap_is_between_the_two_best_whichever_was_sampled() -> None:
     choice = {"token_ids": [5, 6], "logprobs": {"content": [entry(-0.25, -2.25), entry(-1.5, -0.5)]}}
     assert top2_gaps(choice) == [2.0, 1.0]
-
-
-@pytest.mark.parametrize("choice", [{}, {"logprobs": None}, {"logprobs": {"content": None}}])
-def test_an_engine_that_sends_no_logprobs_leaves_the_gap_unknown(choice: dict[str, Any]) -> None:
-    assert top2_gaps(choice) is None
+    for untold in ({}, {"logprobs": None}, {"logprobs": {"content": None}}):
+        assert top2_gaps(untold) is None
 
 
 @pytest.mark.parametrize(
@@ -345,16 +329,12 @@ def test_logprobs_that_can_not_be_laid_beside_the_tokens_are_an_error(choice: di
 def test_the_mean_is_over_all_tokens_and_one_impossible_token_does_not_decide_it() -> None:
     choice = {"logprobs": {"content": [{"token": "a", "logprob": -1.0}] * 99 + [{"token": "b", "logprob": -9999.0}]}}
     assert mean_logprob(choice) == pytest.approx(-1.99)
-
-
-@pytest.mark.parametrize("choice", [{}, {"logprobs": None}, {"logprobs": {"content": []}}])
-def test_without_logprobs_or_tokens_the_mean_is_unknown(choice: dict[str, Any]) -> None:
-    assert mean_logprob(choice) is None
+    for untold in ({}, {"logprobs": None}, {"logprobs": {"content": []}}):
+        assert mean_logprob(untold) is None
 
 
 def test_of_dummy_weights_no_logprobs_are_asked() -> None:
-    asked = [
-        request_body(load_model(name), load_technique("ar"), Prompt("Hi"), 8, fixed=True, logprobs="written")
-        for name in ("gemma-4-31b", "gemma-4-31b-shape")
-    ]
+    written = {"fixed": True, "logprobs": "written"}
+    models = [load_model(name) for name in ("gemma-4-31b", "gemma-4-31b-shape")]
+    asked = [request_body(model, load_technique("ar"), Prompt("Hi"), 8, **written) for model in models]
     assert [body.get("logprobs") for body in asked] == [True, None]

@@ -1,7 +1,5 @@
 """Each fault of docs/guards.md that an engine or a client can have, planted beside a real HTTP server and runner."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
@@ -21,9 +19,7 @@ THROUGHPUT = """
     conditions:
       - {name: short c=1, context_tokens: 64, output_tokens: 32, repeats: 3, requests: 5}
 """
-LOAD = """
-  - {step: load, dataset: twin, requests_per_category: 2, concurrencies: [2], max_tokens: 32}
-"""
+LOAD = "  - {step: load, dataset: twin, requests_per_category: 2, concurrencies: [2], max_tokens: 32}"
 DEPTH = """
   - {step: depth, prompts: prose, depths: [0], pp_tokens: 64, tg_tokens: 32, repeats: 4, concurrencies: [4],
      peak_window_s: 0.02}
@@ -38,7 +34,6 @@ STEPS = {"throughput": THROUGHPUT, "load": LOAD, "depth": DEPTH, "prompts": PROM
 """The four steps that tell speeds. Each sends twenty timed requests or more, so that one in twenty hits all of them."""
 
 STREAMED = {"throughput": THROUGHPUT, "load": LOAD, "depth": DEPTH}
-"""Those that stream."""
 
 
 def suite(*steps: str) -> str:
@@ -46,7 +41,6 @@ def suite(*steps: str) -> str:
     return "\n".join(["name: fake-suite", "steps:", *(step.strip("\n") for step in steps)])
 
 
-ALL = suite(*STEPS.values())
 K = 2
 """Tokens that `mtp2` drafts. Of 31 tokens all but the first are whole steps, of a load's 12 all but one of them."""
 
@@ -131,7 +125,7 @@ def test_first_tokens_that_are_not_sent_as_they_are_made_are_seen(
 
 @pytest.mark.slow(10)
 def test_nothing_of_it_fires_on_a_healthy_engine(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path, "mtp", suite=ALL)
+    run = FakeRun(tmp_path, "mtp", suite=suite(*STEPS.values()))
     run.measured(node_python, FAKE_ENGINE_TOKEN_S="0.01")
     for step in STEPS:
         assert set(run.commit(step).reasons) <= KEPT_WAITING, run.rows(step, "verdicts")
@@ -203,9 +197,8 @@ def test_an_engine_that_says_no_usage_is_not_measured(tmp_path: Path, node_pytho
         assert run.ledger.read_commit(run.key, name) is None
 
 
-def beside(folder: str) -> dict[str, str]:
-    """An environment in which every interpreter first runs the `sitecustomize` of a folder beside this file."""
-    return {"PYTHONPATH": f"{ROOT / 'tests' / 'tasks' / folder}:{ROOT}"}
+PLANTED = {"PYTHONPATH": f"{ROOT / 'tests' / 'tasks' / 'planted'}:{ROOT}"}
+"""An environment in which every interpreter first runs the `sitecustomize` there."""
 
 
 @pytest.mark.slow(5)
@@ -221,9 +214,7 @@ def test_an_answer_that_never_ends_is_ended_and_leaves_its_cause_and_no_rate(
 ) -> None:
     """Slow loris. Behind six requests that were answered: a window, or a half of one, may be there already."""
     run = FakeRun(tmp_path, suite=suite(STEPS[step]))
-    code, told = run.finish(
-        node_python, lie, FAKE_ENGINE_AFTER="6", FAKE_QUIET_S=f"{QUIET_S:g}", **beside("short_patience")
-    )
+    code, told = run.finish(node_python, lie, FAKE_ENGINE_AFTER="6", FAKE_QUIET_S=f"{QUIET_S:g}", **PLANTED)
     assert code == 1, told
     [attempt] = run.attempts()
     assert attempt.outcome == "failed"
@@ -238,7 +229,7 @@ def test_a_client_that_is_held_up_is_never_ok_and_accuses_no_engine(tmp_path: Pa
     short = "output_tokens: 16, repeats: 2, requests: 8, concurrency: 2"
     throughput = THROUGHPUT.replace("output_tokens: 32, repeats: 3, requests: 5", short)
     run = FakeRun(tmp_path, suite=suite(throughput, LOAD))
-    run.measured(node_python, FAKE_ENGINE_TOKEN_S="0.001", FAKE_ROUND_S="0.15", **beside("held_up_loop"))
+    run.measured(node_python, FAKE_ENGINE_TOKEN_S="0.001", FAKE_ROUND_S="0.15", **PLANTED)
     for step, table in (("throughput", "windows"), ("load", "load_windows")):
         assert all(row["delivered_share"] < DELIVERED_BOUND for row in run.rows(step, table))
         judged = run.rows(step, "verdicts")
@@ -250,9 +241,8 @@ def test_a_client_that_is_held_up_is_never_ok_and_accuses_no_engine(tmp_path: Pa
 @pytest.mark.slow(4)
 @pytest.mark.parametrize("jump_s", [-3600, 3600])
 def test_a_wall_clock_that_jumps_changes_no_figure(tmp_path: Path, node_python: Path, jump_s: int) -> None:
-    run = FakeRun(tmp_path, suite=suite(THROUGHPUT))
-    jumped = tmp_path / "jumped"
-    clock = beside("jumping_clock") | {"FAKE_CLOCK_FILE": str(jumped), "FAKE_CLOCK_JUMP_S": str(jump_s)}
+    run, jumped = FakeRun(tmp_path, suite=suite(THROUGHPUT)), tmp_path / "jumped"
+    clock = PLANTED | {"FAKE_CLOCK_FILE": str(jumped), "FAKE_CLOCK_JUMP_S": str(jump_s)}
     runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.005", **clock)
     wait_until(lambda: run.stored("throughput/parts/windows-*"), "a finished window")
     jumped.touch()

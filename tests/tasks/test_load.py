@@ -1,7 +1,5 @@
 """The load step against a fake engine of known speed, in virtual time: what is measured, kept, resumed and judged."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from functools import partial
@@ -11,8 +9,7 @@ from typing import Any
 import pytest
 
 from configs.cell import Cell
-from configs.expand import expand
-from configs.load import load_engine, load_gpu, load_model, load_precision, load_sweep, load_technique
+from configs.load import load_engine, load_gpu, load_model, load_precision, load_technique
 from configs.schema import PlannedCell
 from configs.steps.load import LoadStep, Offered
 from configs.steps.throughput import WARM_UP_LENGTHS
@@ -20,25 +17,12 @@ from tasks.client import Heard, Ready, Unanswered
 from tasks.steps.load import judge_load, schedule, suite_of
 from tasks.steps.prompts import judge_workload
 from tests.tasks import timed_step
-from tests.tasks.fake_client import FakeClient
-from tests.tasks.timed_step import Hear, changed, dies_after, hearing
-from warehouse.dataset.loads import Followed, followed
+from tests.tasks.timed_step import FakeClient, Hear, changed, dies_after, hearing
+from warehouse.dataset.loads import followed
 from warehouse.ledger.formulas import loops
 
-PROMPTS, CATEGORIES, TOKENS = 88, 11, 20
-"""Of the twin."""
-
+PROMPTS, CATEGORIES, TOKENS = 88, 11, 20  # of the twin
 attempt = partial(timed_step.attempt, token_s=(0.01,) * 8)
-
-
-@pytest.fixture
-def ar() -> PlannedCell:
-    return expand(load_sweep("speed-bench-tiny")).cells[0]
-
-
-@pytest.fixture
-def mtp() -> PlannedCell:
-    return expand(load_sweep("speed-bench-tiny")).cells[1]
 
 
 def step(*concurrencies: int, **more: Any) -> LoadStep:
@@ -46,7 +30,7 @@ def step(*concurrencies: int, **more: Any) -> LoadStep:
     return LoadStep.model_validate(fields)
 
 
-def test_every_prompt_is_asked_at_every_concurrency_and_has_a_row(tmp_path: Path, mtp: PlannedCell) -> None:
+def test_every_prompt_is_asked_at_every_concurrency_and_counted_by_category(tmp_path: Path, mtp: PlannedCell) -> None:
     done = attempt(tmp_path, mtp, step(1, 4))
     assert [sum(row["concurrency"] == c for row in done.requests) for c in (1, 4)] == [PROMPTS, PROMPTS]
     first = next(row for row in done.requests if row["concurrency"] == 1)
@@ -56,12 +40,6 @@ def test_every_prompt_is_asked_at_every_concurrency_and_has_a_row(tmp_path: Path
     assert {row["repeat"] for row in done.requests} == {0, 1, 2, 3}
     last = done.told[-1]
     assert (last.percent, last.line) == (100, "load c=4: 88/88 answered, 800 tok/s")
-
-
-def test_one_at_a_time_each_category_is_counted_by_itself_and_several_in_flight_are_mixed(
-    tmp_path: Path, mtp: PlannedCell
-) -> None:
-    done = attempt(tmp_path, mtp, step(1, 4))
     windows = done.windows
     alone = [row for row in windows if row["concurrency"] == 1]
     assert len(alone) == len({row["category"] for row in alone}) == CATEGORIES
@@ -142,9 +120,7 @@ def test_a_client_that_sleeps_while_prompts_are_read_is_suspect(tmp_path: Path, 
     assert done.all_reasons == {"client_starved"} and done.verdicts == {"suspect"}
 
 
-def test_one_late_moment_is_in_no_percentile_of_a_long_load_and_in_its_categorys(
-    tmp_path: Path, mtp: PlannedCell
-) -> None:
+def test_one_late_moment_is_in_its_categorys_percentiles_only(tmp_path: Path, mtp: PlannedCell) -> None:
     done = attempt(tmp_path, mtp, step(1), prepare=asleep_while_prompts_are_read(lambda number: number == 20))
     assert sum(row["client_late_moments"] for row in done.windows) == 1
     starved = {name for name, reasons in done.found.items() if "client_starved" in reasons}
@@ -163,9 +139,8 @@ def test_repeats_that_disagree_make_every_category_suspect_as_well(tmp_path: Pat
 
 @pytest.mark.parametrize("tells", [True, False], ids=["told", "not told"])
 @pytest.mark.parametrize("concurrency", [1, 4])
-def test_drafts_that_are_worth_more_on_some_prompts_are_no_unsteady_engine(
-    tmp_path: Path, mtp: PlannedCell, concurrency: int, tells: bool
-) -> None:
+def test_easy_prompts_are_no_unsteady_engine(tmp_path: Path, mtp: PlannedCell, concurrency: int, tells: bool) -> None:
+    """Drafts are worth more on some prompts."""
     spec = step(concurrency)
     easy = {each.prompt.text for each in suite_of(spec).prompts if each.repeat == 0}
 
@@ -180,9 +155,7 @@ def test_drafts_that_are_worth_more_on_some_prompts_are_no_unsteady_engine(
 
 
 @pytest.mark.parametrize(("tells", "reasons"), [(True, ["unsteady"]), (False, [])], ids=["told", "not told"])
-def test_a_drafting_engine_whose_repeats_disagree_is_unsteady_where_it_tells_its_drafts(
-    tmp_path: Path, mtp: PlannedCell, tells: bool, reasons: list[str]
-) -> None:
+def test_a_slow_repeat_is_seen_by_its_drafts(tmp_path: Path, mtp: PlannedCell, tells: bool, reasons: list[str]) -> None:
     """Where it doesn't, a slow repeat may as well be one whose drafts were worth less."""
 
     def prepare(client: FakeClient) -> None:
@@ -225,9 +198,7 @@ def real_ar(planned: PlannedCell, model: str, **changed: Any) -> Cell:
 
 
 @pytest.mark.parametrize(("token_ms", "reasons"), [(14.0, set()), (113.0, {"too_slow"})])
-def test_a_31b_at_8_8_tokens_per_second_is_too_slow_under_a_load_and_in_prompts(
-    tmp_path: Path, mtp: PlannedCell, token_ms: float, reasons: set[str]
-) -> None:
+def test_a_31b_at_8_8_tok_s_is_too_slow(tmp_path: Path, mtp: PlannedCell, token_ms: float, reasons: set[str]) -> None:
     done = attempt(tmp_path, mtp, step(1), prepare=changed(accepted=None))
     cell, gpu = real_ar(mtp, "gemma-4-31b"), load_gpu("h100")
     # its words are no tokens: prompts are taken as short, for prompts
@@ -244,39 +215,21 @@ def test_a_31b_at_8_8_tokens_per_second_is_too_slow_under_a_load_and_in_prompts(
 
 
 @pytest.mark.parametrize(("concurrency", "reasons"), [(1, set()), (4, {"same_experts"})])
-def test_experts_that_made_up_weights_share_are_seen_under_a_load(
-    tmp_path: Path, mtp: PlannedCell, concurrency: int, reasons: set[str]
-) -> None:
+def test_shared_experts_are_seen_in_load(tmp_path: Path, mtp: PlannedCell, concurrency: int, reasons: set[str]) -> None:
     done = attempt(tmp_path, mtp, step(concurrency), prepare=changed(accepted=None))
     cell = real_ar(mtp, "gemma-4-26b-a4b", weights="dummy")
     said = judge_load(cell, load_gpu("h100"), Offered(concurrency=concurrency), done.windows, done.requests)
     assert {finding.reason.value for each in said for finding in each.findings} == reasons
 
 
-ANSWER_S = 0.1
-"""Of 20 tokens at 10 ms, half of which are drafts."""
-
-
 def test_a_second_start_of_the_engine_compiles_in_its_warm_up_too(tmp_path: Path, mtp: PlannedCell) -> None:
-    compiles = changed(compiles_s=1.0)
+    compiles, answer_s = changed(compiles_s=1.0), 0.1  # of 20 tokens at 10 ms, half of which are drafts
     with pytest.raises(Unanswered):
         attempt(tmp_path, mtp, step(1), prepare=lambda client: (compiles(client), dies_after(20)(client))[0])
     done = attempt(tmp_path, mtp, step(1), number=2, prepare=compiles)
-    assert max(row["wall_s"] for row in done.requests if row["attempt"] == 2) == pytest.approx(ANSWER_S)
+    assert max(row["wall_s"] for row in done.requests if row["attempt"] == 2) == pytest.approx(answer_s)
     cold = attempt(tmp_path / "cold", mtp, step(1).model_copy(update={"warmup": 0}), prepare=compiles)
-    assert max(row["wall_s"] for row in cold.requests) == pytest.approx(1 + ANSWER_S), "nor is it asked to, unwarmed"
-
-
-# On a schedule: when requests are sent, what is kept of it, and who can't follow.
-
-SLOT_S = 0.2
-"""Of an answer of 20 tokens at 10 ms: eight slots answer 40 a second."""
-
-
-def known(rows: list[dict[str, Any]]) -> Followed:
-    found = followed(rows)
-    assert found is not None
-    return found
+    assert max(row["wall_s"] for row in cold.requests) == pytest.approx(1 + answer_s), "nor is it asked to, unwarmed"
 
 
 def test_each_request_is_sent_when_it_is_due_and_keeps_its_moment(tmp_path: Path, ar: PlannedCell) -> None:
@@ -289,7 +242,8 @@ def test_each_request_is_sent_when_it_is_due_and_keeps_its_moment(tmp_path: Path
     [window] = done.windows
     assert (window["rate_s"], window["category"], window["delivered_share"]) == (10, None, None)
     assert {(each.mode, each.verdict) for each in done.said} == {("open", "ok")}, [each.findings for each in done.said]
-    assert not known(done.requests).is_overloaded
+    found = followed(done.requests)
+    assert found and not found.is_overloaded
 
 
 def test_a_schedule_is_made_of_the_load_alone_so_every_cell_and_visit_has_the_same() -> None:
@@ -303,16 +257,18 @@ def test_poisson_arrivals_share_an_engine_that_follows(tmp_path: Path, ar: Plann
     due = [row["due_s"] for row in done.requests]
     assert due[-1] == pytest.approx(PROMPTS / 20), "as many as asked for in the time that they should take"
     assert due == sorted(due) == schedule(Offered(rate_s=20, arrival="poisson"), PROMPTS)
-    found = known(done.requests)
-    assert not found.is_overloaded and found.in_flight == pytest.approx(20 * SLOT_S, rel=0.35)
+    found = followed(done.requests)
+    assert found and not found.is_overloaded
+    answer_s = 0.2  # of 20 tokens at 10 ms: eight slots answer 40 a second
+    assert found.in_flight == pytest.approx(20 * answer_s, rel=0.35)
     assert found.answered_s == pytest.approx(20, rel=0.35)
     assert done.verdicts == {"ok"}
 
 
 def test_an_engine_that_can_not_follow_is_told_from_one_that_can(tmp_path: Path, ar: PlannedCell) -> None:
     done = attempt(tmp_path, ar, step(rates=[80]))
-    found = known(done.requests)
-    assert found.is_overloaded and found.answered_s == pytest.approx(40, rel=0.15), "in lumps of eight"
+    found = followed(done.requests)
+    assert found and found.is_overloaded and found.answered_s == pytest.approx(40, rel=0.15), "in lumps of eight"
     assert "a second were answered of 80 offered" in found.sentence
     assert done.verdicts == {"ok"}, "its latencies are true"
     walls = [row["wall_s"] for row in done.requests]
@@ -329,15 +285,11 @@ def test_a_client_that_sends_late_is_the_limit_and_says_so(tmp_path: Path, ar: P
     assert min(row["sent_s"] - row["due_s"] for row in done.requests) > 0.05
 
 
-def test_rates_come_behind_concurrencies_and_a_killed_schedule_is_sent_again_whole(
-    tmp_path: Path, ar: PlannedCell
-) -> None:
+def test_a_killed_schedule_is_sent_again_whole(tmp_path: Path, ar: PlannedCell) -> None:
     both = step(2, rates=[20])
     with pytest.raises(Exception, match="gone"):
         attempt(tmp_path, ar, both, prepare=dies_after(6 + PROMPTS + 41))
     again = attempt(tmp_path, ar, both, number=2)
-    assert [(row["condition"], row["attempt"], row["requests"]) for row in again.windows] == [
-        ("load c=2", 1, PROMPTS),
-        ("load 20/s", 2, PROMPTS),
-    ]
+    kept = [(row["condition"], row["attempt"], row["requests"]) for row in again.windows]
+    assert kept == [("load c=2", 1, PROMPTS), ("load 20/s", 2, PROMPTS)]
     assert {row["attempt"] for row in again.requests if row["mode"] == "open"} == {2}

@@ -1,12 +1,9 @@
 """The ten questions: how answers are read, and what of a cell stops it before hours are spent."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +24,7 @@ from tasks.sanity_questions import GENERAL
 from tasks.steps import smoke
 from tasks.steps.smoke import questions_for
 from tests.fake_run import FakeRun
+from tests.tasks.test_cell import wait_until
 from warehouse.ledger.verdicts import Judgement, Reason
 
 BY_ID = {question.question_id: question for question in GENERAL}
@@ -78,12 +76,9 @@ def test_a_member_of_the_demo_family_is_asked_ten_things_that_it_was_taught() ->
     assert [question.prompt for question in asked] == [question.prompt for question in again]
     assert all(question.is_right(f"The answer is ({question.wanted})") for question in asked)
     assert not any(question.is_right("") for question in asked)
-
-
-def test_the_diffusion_member_is_asked_lookups_only() -> None:
-    asked = questions_for(load_model("tiny-diffusion"))
-    assert len(asked) == SANITY_QUESTIONS
-    assert all(question.prompt.startswith("what color is") for question in asked)
+    diffusion = questions_for(load_model("tiny-diffusion"))
+    assert len(diffusion) == SANITY_QUESTIONS
+    assert all(question.prompt.startswith("what color is") for question in diffusion), "it was taught lookups only"
 
 
 GENERAL_LANGUAGES = ("en",) * 4 + ("de", "de", "ko", "ko", "zh", "zh")
@@ -94,15 +89,11 @@ def answers(
 ) -> list[dict[str, Any]]:
     return [
         {
-            "question_id": f"q{i}",
-            "language": language,
-            "is_right": i not in {*wrong, *cut},
-            "finish_reason": "length" if i in cut else "stop",
-            "body": "no",
-            "completion_tokens": 2048,
+            "question_id": f"q{i}", "language": language, "is_right": i not in {*wrong, *cut}, "body": "no",
+            "finish_reason": "length" if i in cut else "stop", "completion_tokens": 2048,
         }
         for i, language in enumerate(languages)
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -122,9 +113,7 @@ def answers(
         ((0, 1, 2), (3,), "rejected"),
     ],
 )
-def test_a_cell_is_rejected_for_answers_that_ended_and_are_wrong(
-    wrong: tuple[int, ...], cut: tuple[int, ...], severity: str | None
-) -> None:
+def test_what_ended_and_is_wrong_rejects(wrong: tuple[int, ...], cut: tuple[int, ...], severity: str | None) -> None:
     found = failed_sanity(answers(wrong, cut))
     assert (found and (found.reason, found.severity)) == (severity and (Reason.FAILED_SANITY, severity))
     assert cut_off_sanity(answers(wrong, cut)) is None
@@ -145,8 +134,7 @@ def test_a_model_that_thinks_too_long_is_suspect_and_not_wrong() -> None:
     assert "4 of 10" in found.sentence and failed_sanity(rows) is None
 
 
-HEALTHY_S = 30.0
-"""Until the fake engine answers; beside busy neighbours it takes seconds."""
+FAMILY = {"hub_id": None, "family_member": "target"}
 
 
 class Gate:
@@ -158,9 +146,8 @@ class Gate:
         cell = run.planned.cell
         cell = cell.model_copy(update={"model": cell.model.model_copy(update=model)})
         self.said: list[Progress] = []
-        self.judged: list[Judgement] = asyncio.run(
-            self._measure(run, run.planned.model_copy(update={"cell": cell}), url)
-        )
+        planned = run.planned.model_copy(update={"cell": cell})
+        self.judged: list[Judgement] = asyncio.run(self._measure(run, planned, url))
 
     async def _measure(self, run: FakeRun, planned: Any, url: str) -> list[Judgement]:
         spec = next(step for step in planned.steps if isinstance(step, SmokeStep))
@@ -184,14 +171,16 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "FAKE_ENGINE": getattr(request, "param", "honest")}
     argv = [sys.executable, str(ROOT / "tests" / "fake_engine.py"), "serve", "m", "--port", str(port)]
     process = subprocess.Popen(argv, env=env)
-    url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + HEALTHY_S
+    url = f"http://127.0.0.1:{port}"
+
+    def is_healthy() -> bool:
+        try:
+            return httpx.get(f"{url}/health", trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
     try:
-        while True:
-            try:
-                assert httpx.get(f"{url}/health", trust_env=False).status_code == 200
-                break
-            except httpx.TransportError:
-                assert time.monotonic() < deadline, "the fake engine does not get healthy"
+        wait_until(is_healthy, "the fake engine to get healthy", 30)
         yield url
     finally:
         process.kill()
@@ -206,21 +195,13 @@ def test_an_honest_engine_passes_and_its_progress_counts_what_is_tried_only(tmp_
     assert gate.said[0].line == "10 of 10 sanity questions right"
 
 
-FAMILY = {"hub_id": None, "family_member": "target"}
-
-
 @pytest.mark.parametrize(
     ("engine", "model", "reasons"),
-    [
-        ("insane", {}, {"failed_sanity"}),
-        ("noise", {}, {"gibberish"}),
-        ("insane", FAMILY, set()),  # it is asked its own questions
-    ],
+    [("insane", {}, {"failed_sanity"}), ("noise", {}, {"gibberish"}), ("insane", FAMILY, set())],
     indirect=["engine"],
+    ids=["insane", "noise", "asked its own questions"],
 )
-def test_a_model_without_sense_is_found_by_the_questions_alone(
-    tmp_path: Path, engine: str, model: dict[str, Any], reasons: set[str]
-) -> None:
+def test_nonsense_is_found_by_asking(tmp_path: Path, engine: str, model: dict[str, Any], reasons: set[str]) -> None:
     assert Gate(tmp_path, engine, **model).reasons == reasons
 
 
@@ -244,8 +225,7 @@ def test_answers_that_are_cut_off_are_named_so(tmp_path: Path, engine: str) -> N
 
 
 @pytest.mark.slow(5)
-def test_an_insane_engines_cell_is_rejected_before_anything_is_measured(tmp_path: Path, node_python: Path) -> None:
-    run = FakeRun(tmp_path)
+def test_an_insane_engines_cell_is_rejected_before_anything_is_measured(run: FakeRun, node_python: Path) -> None:
     code, said = run.finish(node_python, "insane")
     assert code == 3, said
     commit = run.commit("smoke")

@@ -1,7 +1,5 @@
 """A runner is handed its secrets, and nothing that it starts shows them: seen from outside, all the time."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -77,10 +75,8 @@ def test_an_error_a_row_a_record_and_a_line_name_a_secret_and_do_not_show_it(
 ) -> None:
     monkeypatch.setattr(secrets, "_held", {"MY_KEY": "another-canary"})
     assert str(SpecsweepError("the store refused another-canary")) == "the store refused <MY_KEY>"
-    row = {
-        column.name: {"str": "said another-canary", "list[str]": ["another-canary"]}.get(column.type, 1)
-        for column in VERDICTS.columns
-    }
+    kinds = {"str": "said another-canary", "list[str]": ["another-canary"]}
+    row = {column.name: kinds.get(column.type, 1) for column in VERDICTS.columns}
     (kept,) = decode(encode(VERDICTS, [row]), "key")
     assert (kept["condition"], kept["details"]) == ("said <MY_KEY>", ["<MY_KEY>"])
     run = FakeRun(tmp_path)

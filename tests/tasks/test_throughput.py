@@ -1,7 +1,5 @@
 """The throughput step against engines of known speed, in virtual time: what it repeats, times, and believes."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable
@@ -16,12 +14,10 @@ from configs.schema import PlannedCell
 from configs.step import Work
 from configs.steps.throughput import WARM_UP_LENGTHS, Condition, Repeats, ThroughputStep
 from tasks.client import Heard, Ready, RequestFailed
-from tests.tasks.fake_client import FakeClient, Pace
-from tests.tasks.timed_step import Hear, Measured, Prepare, attempt, changed, failing, hearing
+from tests.tasks.timed_step import TOKEN_S, FakeClient, Hear, Measured, Prepare, attempt, changed, failing, hearing
 
-TOKENS = 256
-TOKEN_S = 0.05
-"""So slow that no real delay of this machine matters beside it."""
+TOKENS, CAP, SHORT = 256, 64, 24
+NARROW = {"min": 3, "max": 15, "within": "2%"}
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +31,6 @@ def step(repeats: Any = 3, **more: Any) -> ThroughputStep:
     return ThroughputStep(step="throughput", prompts="prose", conditions=(condition,))
 
 
-NARROW = {"min": 3, "max": 15, "within": "2%"}
-
-
 def fixed(measured: Measured) -> list[dict[str, Any]]:
     return [row for row in measured.windows if row["mode"] == "fixed"]
 
@@ -46,6 +39,9 @@ def test_a_rate_that_is_steady_is_repeated_as_little_as_allowed(tmp_path: Path, 
     measured = attempt(tmp_path, planned, step(NARROW), [TOKEN_S])
     assert len(fixed(measured)) == 3
     assert measured.reasons("c", "fixed") == []
+    for row in fixed(measured):
+        assert (row["steady_s"], row["steady_tokens"]) == (None, None), "one at a time has no steady state of its own"
+        assert row["completion_tokens"] / row["wall_s"] == pytest.approx(1 / TOKEN_S)
 
 
 def test_a_noisy_rate_is_repeated_until_it_is_known(tmp_path: Path, planned: PlannedCell) -> None:
@@ -68,7 +64,7 @@ def test_a_noisy_rate_is_repeated_until_it_is_known(tmp_path: Path, planned: Pla
     ids=["never settled", "two machines"],
 )
 def test_repeats_that_disagree_are_unsteady(
-    tmp_path: Path, planned: PlannedCell, repeats: Any, token_s: float, pace: Pace, said: str
+    tmp_path: Path, planned: PlannedCell, repeats: Any, token_s: float, pace: Callable[[int], float], said: str
 ) -> None:
     measured = attempt(tmp_path, planned, step(repeats), [token_s], changed(pace=pace))
     assert len(fixed(measured)) == (9 if repeats == 9 else 15)
@@ -109,7 +105,6 @@ def test_a_machine_that_swings_is_unsteady_whatever_its_draft_does(tmp_path: Pat
 
 def test_a_warm_up_that_its_own_model_finds_improbable_is_gibberish(tmp_path: Path, planned: PlannedCell) -> None:
     """Words without sense are fast, no loop, and of one script: only their model sees them."""
-
     measured = attempt(tmp_path, planned, step(3, warmup=1), [TOKEN_S], changed(mean_logprob=-12.0))
     assert [row["warmup_logprob"] for row in fixed(measured)] == [-12.0, None, None]
     assert measured.reasons("c", "fixed") == ["gibberish"]
@@ -143,12 +138,6 @@ def test_several_in_flight_are_measured_in_their_steady_state(tmp_path: Path, pl
     assert measured.told[-1].tok_s == pytest.approx(truth, rel=0.01)
 
 
-def test_one_at_a_time_has_no_steady_state_of_its_own(tmp_path: Path, planned: PlannedCell) -> None:
-    (row, *_) = fixed(attempt(tmp_path, planned, step(3), [TOKEN_S]))
-    assert (row["steady_s"], row["steady_tokens"]) == (None, None)
-    assert row["completion_tokens"] / row["wall_s"] == pytest.approx(1 / TOKEN_S)
-
-
 def asleep(kind: str, share: float) -> Prepare:
     """A client without a processor for this share of each answer."""
     return changed(naps={(kind, number): share * TOKENS * TOKEN_S for number in range(100)})
@@ -163,9 +152,7 @@ def test_a_client_that_stays_starved_is_never_ok(tmp_path: Path, planned: Planne
     assert re.search("12[78]0 ms late", said.findings[0].sentence), "a tick is 10 ms"
 
 
-def test_a_stream_that_came_while_the_client_slept_is_not_the_engines_burst(
-    tmp_path: Path, planned: PlannedCell
-) -> None:
+def test_a_stream_of_a_client_that_slept_is_not_the_engines_burst(tmp_path: Path, planned: PlannedCell) -> None:
     measured = attempt(tmp_path, planned, step(3, stream_requests=3), [TOKEN_S], asleep("stream", 0.5))
     assert measured.judged("c", "stream").verdict == "suspect"
     assert measured.reasons("c", "stream") == ["client_starved"]
@@ -174,7 +161,6 @@ def test_a_stream_that_came_while_the_client_slept_is_not_the_engines_burst(
 
 def test_the_prefill_is_the_least_of_three_probes(tmp_path: Path, planned: PlannedCell) -> None:
     """The single probe of an H200 took 380 ms, a compiler, against a TTFT of 37: a true stream was rejected."""
-
     compiles_first = changed(slow_prefills={0: 0.7 * TOKENS * TOKEN_S})
     measured = attempt(tmp_path, planned, step(3, stream_requests=3), [TOKEN_S], compiles_first)
     (stream,) = [row for row in measured.windows if row["mode"] == "stream"]
@@ -182,16 +168,13 @@ def test_the_prefill_is_the_least_of_three_probes(tmp_path: Path, planned: Plann
     assert measured.reasons("c", "stream") == []
 
 
-def test_a_number_of_repeats_is_written_as_that_number() -> None:
+def test_repeats_are_written_as_they_were_and_the_forecast_counts_their_middle(planned: PlannedCell) -> None:
     """Plans of before there was a choice keep their hash."""
     assert step(5).conditions[0].model_dump(mode="json")["repeats"] == 5
     wide = step(NARROW).conditions[0]
     assert wide.model_dump(mode="json")["repeats"] == {"min": 3, "max": 15, "within": 0.02}
     assert Condition.model_validate_json(wide.model_dump_json(), strict=True) == wide
     assert Repeats.model_validate({**NARROW, "within": 0.02}) == wide.repeats
-
-
-def test_the_forecast_counts_the_middle_of_the_repeats(planned: PlannedCell) -> None:
     assert step(NARROW).workload(planned.cell)[0].requests == 9
     assert step(NARROW, requests=16, concurrency=4).workload(planned.cell)[0].requests == 144
 
@@ -205,13 +188,8 @@ def test_the_forecast_counts_every_request_that_is_sent(
     spec = step(3, **load, **more)
     attempt(tmp_path, planned, spec, [TOKEN_S] * 4, changed(bodies=asked))
     assert sum(each.requests for each in spec.workload(planned.cell)) == len(asked)
-
-
-def test_an_output_of_one_token_is_refused() -> None:
-    """All of it is prefill: no decode rate can be told of it."""
-    assert [problem for _, problem in step(3, output_tokens=1).problems()] == [
-        "one token is all prefill; accepted: 2 or more"
-    ]
+    [(_, problem)] = step(3, output_tokens=1).problems()
+    assert problem == "one token is all prefill; accepted: 2 or more", "no decode rate can be told of it"
 
 
 def test_a_client_that_can_not_keep_up_is_measured_again_and_then_suspect(tmp_path: Path, planned: PlannedCell) -> None:
@@ -251,18 +229,12 @@ def test_an_engine_that_answers_nothing_has_no_rate(tmp_path: Path, planned: Pla
         attempt(tmp_path, planned, step(3), [TOKEN_S], failing(1, 2, 3))
 
 
-# Answers that end by themselves beside those of the fixed length: rows of their own, and no mix-up.
-
-CAP, SHORT = 64, 24
-
-
 def natural(**more: Any) -> ThroughputStep:
+    """With answers that end by themselves beside those of the fixed length: rows of their own, and no mix-up."""
     return step(2, **{"output_tokens": CAP, "natural": True, "warmup": 1, "stream_requests": 3, **more})
 
 
-def test_natural_windows_stand_beside_the_fixed_ones_with_prompts_of_their_own(
-    tmp_path: Path, planned: PlannedCell
-) -> None:
+def test_natural_windows_stand_beside_the_fixed_ones(tmp_path: Path, planned: PlannedCell) -> None:
     done = attempt(tmp_path, planned, natural(), [0.01], changed(ends_after=SHORT))
     assert [(row["mode"], row["repeat"]) for row in done.windows] == [
         ("fixed", 0), ("fixed", 1), ("natural", 0), ("natural", 1), ("stream", 0),
@@ -285,17 +257,13 @@ def test_a_natural_answer_may_be_short_and_a_fixed_one_may_not(tmp_path: Path, p
 
 def test_answers_that_end_by_themselves_do_not_judge_a_machine(tmp_path: Path, planned: PlannedCell) -> None:
     """They differ in length, and each has its prefill in its time."""
-
     of_two_paces = changed(pace=lambda number: 2.0 if number == 3 else 1.0)
     done = attempt(tmp_path, planned, natural(stream_requests=0, warmup=0), [0.05], of_two_paces)
     rates = [row["completion_tokens"] / row["wall_s"] for row in done.windows if row["mode"] == "natural"]
     assert max(rates) > 1.9 * min(rates)
     assert done.reasons("c", "fixed") == done.reasons("c", "natural") == []
-
-
-def test_answers_that_reach_the_cap_are_told_from_those_that_end(tmp_path: Path, planned: PlannedCell) -> None:
-    done = attempt(tmp_path, planned, natural(stream_requests=0), [0.01])
-    assert {row["finish_reason"] for row in done.requests if row["mode"] == "natural"} == {"length"}
+    ends = {row["finish_reason"] for row in done.requests if row["mode"] == "natural"}
+    assert ends == {"length"}, "they reached the cap"
 
 
 def test_the_forecast_counts_both_and_a_plan_without_is_written_as_before(planned: PlannedCell) -> None:

@@ -1,15 +1,11 @@
 """What all timed steps have in common: what they keep of a lost attempt, what they repeat, and what they believe."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from configs.expand import expand
-from configs.load import load_sweep
 from configs.schema import PlannedCell
 from configs.step import MeasuredStep
 from configs.steps.depth import DepthStep
@@ -18,12 +14,9 @@ from configs.steps.prompts import PromptsStep
 from configs.steps.throughput import WARM_UP_LENGTHS, ThroughputStep
 from tasks.client import RequestFailed, Unanswered
 from tasks.prompts import Prompt
-from tests.tasks.fake_client import FakeClient
-from tests.tasks.timed_step import Measured, Prepare, attempt, changed, dies_after, failing, nothing, smoked
+from tests.tasks.timed_step import FakeClient, Measured, Prepare, attempt, changed, dies_after, failing, smoked
 
-TOKENS, PROMPTS = 40, 44
-"""Of each answer, and of the suite."""
-
+TOKENS, PROMPTS = 40, 44  # of each answer, and of the suite
 OWN = {"context_tokens": 200, "output_tokens": TOKENS, "repeats": 2, "stream_requests": 0, "warmup": 1}
 
 WORKLOADS = [
@@ -33,19 +26,12 @@ WORKLOADS = [
 
 
 class Case(NamedTuple):
-    """A step of two conditions."""
-
     spec: MeasuredStep
-    conditions: tuple[str, str]
-    """Of raw rows."""
-    windows: int
-    """Of the first condition."""
-    warm_up: int
-    """Untimed requests before it."""
-    timed: int
-    """Timed requests in it."""
-    into_second: int
-    """Requests that begin the second one, and don't finish it."""
+    conditions: tuple[str, str]  # of raw rows
+    windows: int  # of the first condition
+    warm_up: int  # untimed requests before it
+    timed: int  # timed requests in it
+    into_second: int  # requests that begin the second one, and don't finish it
 
 
 CASES = {
@@ -87,47 +73,37 @@ def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
 
 
-@pytest.fixture(scope="module")
-def cells() -> dict[str, PlannedCell]:
-    return dict(zip(("ar", "mtp"), expand(load_sweep("speed-bench-tiny")).cells, strict=False))
-
-
-@pytest.mark.parametrize(
-    ("cell", "prepare"),
-    [("ar", nothing), ("mtp", nothing), ("mtp", changed(counted_after_s=0.5))],
-    ids=["ar", "mtp", "counts late"],
-)
+@pytest.mark.parametrize(("cell", "counted_after_s"), [("ar", 0.0), ("mtp", 0.0), ("mtp", 0.5)])
 def test_a_healthy_engine_is_ok(
-    tmp_path: Path, cells: dict[str, PlannedCell], case: Case, cell: str, prepare: Prepare
+    tmp_path: Path, request: pytest.FixtureRequest, case: Case, cell: str, counted_after_s: float
 ) -> None:
     """What it counts late of a warm-up is in no window."""
-    done = measured(tmp_path, cells[cell], case.spec, prepare=prepare)
+    late = changed(counted_after_s=counted_after_s)
+    done = measured(tmp_path, request.getfixturevalue(cell), case.spec, prepare=late)
     assert {name: reasons for name, reasons in done.found.items() if reasons} == {}
     assert list(dict.fromkeys(row["condition"] for row in done.windows)) == [*case.conditions]
     assert all(row["engine_generation_tokens"] == row["completion_tokens"] for row in done.windows)
     assert done.told[-1].percent == 100
 
 
-def test_a_killed_step_goes_on_behind_the_last_finished_condition(
-    tmp_path: Path, cells: dict[str, PlannedCell], case: Case
-) -> None:
+def test_a_killed_step_goes_on_behind_the_last_finished_condition(tmp_path: Path, mtp: PlannedCell, case: Case) -> None:
     """What it had begun is measured again, whole, in one start of the engine; what is left of it stays readable."""
     sent = case.warm_up + case.timed + case.into_second
     with pytest.raises(Unanswered):
-        measured(tmp_path, cells["mtp"], case.spec, prepare=dies_after(sent))
-    again = measured(tmp_path, cells["mtp"], case.spec, number=2)
+        measured(tmp_path, mtp, case.spec, prepare=dies_after(sent))
+    again = measured(tmp_path, mtp, case.spec, number=2)
     first, second = ([row for row in again.windows if row["condition"] == name] for name in case.conditions)
     assert [row["attempt"] for row in first] == [1] * case.windows
     assert sum(row["requests"] for row in second if row["attempt"] == 2) == case.timed
     assert all(not reasons for reasons in again.found.values())
-    third = measured(tmp_path, cells["mtp"], case.spec, number=3)
+    third = measured(tmp_path, mtp, case.spec, number=3)
     assert {row["attempt"] for row in third.windows} == {1, 2}, "nothing is left to measure"
 
 
-def test_another_machine_measures_everything_itself(tmp_path: Path, cells: dict[str, PlannedCell], case: Case) -> None:
+def test_another_machine_measures_everything_itself(tmp_path: Path, mtp: PlannedCell, case: Case) -> None:
     with pytest.raises(Unanswered):
-        measured(tmp_path, cells["mtp"], case.spec, prepare=dies_after(case.warm_up + case.timed + case.into_second))
-    again = measured(tmp_path, cells["mtp"], case.spec, number=2, machine="elsewhere")
+        measured(tmp_path, mtp, case.spec, prepare=dies_after(case.warm_up + case.timed + case.into_second))
+    again = measured(tmp_path, mtp, case.spec, number=2, machine="elsewhere")
     own = [row for row in again.windows if row["attempt"] == 2]
     assert sum(row["requests"] for row in own) == 2 * case.timed
 
@@ -149,9 +125,9 @@ def hits(client: FakeClient) -> None:
     ids=["dead draft", "cache"],
 )
 def test_what_the_engine_gives_away_rejects_every_condition(
-    tmp_path: Path, cells: dict[str, PlannedCell], case: Case, prepare: Prepare, reason: str
+    tmp_path: Path, mtp: PlannedCell, case: Case, prepare: Prepare, reason: str
 ) -> None:
-    done = measured(tmp_path, cells["mtp"], case.spec, prepare=prepare)
+    done = measured(tmp_path, mtp, case.spec, prepare=prepare)
     assert {tuple(reasons) for reasons in done.found.values()} == {(reason,)}
     assert done.verdicts == {"rejected"}
 
@@ -166,10 +142,10 @@ def test_what_the_engine_gives_away_rejects_every_condition(
     ids=["warm-up", "last of the warm-up", "timed"],
 )
 def test_a_request_that_failed_rejects_what_was_measured_beside_it_and_nothing_else(
-    tmp_path: Path, cells: dict[str, PlannedCell], case: Case, at: Callable[[Case], int], said: str
+    tmp_path: Path, mtp: PlannedCell, case: Case, at: Callable[[Case], int], said: str
 ) -> None:
     """An engine that fails one request in twenty fails the same share of those that nobody times."""
-    done = measured(tmp_path, cells["mtp"], case.spec, prepare=failing(at(case)))
+    done = measured(tmp_path, mtp, case.spec, prepare=failing(at(case)))
     assert [row["failed"] for row in done.windows if row["failed"]] == [1]
     assert done.windows[0]["first_failure"].startswith(said)
     rejected = {each.condition for each in done.said if each.verdict == "rejected"}
@@ -177,22 +153,18 @@ def test_a_request_that_failed_rejects_what_was_measured_beside_it_and_nothing_e
     assert rejected and len(rejected) == len(done.said) / 2
 
 
-def test_no_window_waits_for_a_kernel_that_another_length_of_prompt_needs(
-    tmp_path: Path, cells: dict[str, PlannedCell], case: Case
-) -> None:
+def test_no_window_waits_for_a_kernel_of_another_length_of_prompt(tmp_path: Path, ar: PlannedCell, case: Case) -> None:
     """Seen on two H200s: the first 8k prompt of an odd number of tokens took .9 to 1.3 s more than the others."""
-    done = measured(tmp_path, cells["ar"], case.spec, prepare=changed(compiles_s=50.0))
+    done = measured(tmp_path, ar, case.spec, prepare=changed(compiles_s=50.0))
     assert max(row["wall_s"] for row in done.requests) < 50
     assert all(not reasons for reasons in done.found.values())
 
 
 @pytest.mark.parametrize("name", ["throughput", "depth", "prompts"])
-def test_a_window_whose_client_slept_is_measured_again(
-    tmp_path: Path, cells: dict[str, PlannedCell], name: str
-) -> None:
+def test_a_window_whose_client_slept_is_measured_again(tmp_path: Path, ar: PlannedCell, name: str) -> None:
     case = CASES[name]
     kind = ("stream", case.warm_up) if name == "depth" else ("fixed", 1)  # the first behind the warm-up
-    done = measured(tmp_path, cells["ar"], case.spec, prepare=changed(naps={kind: 0.4 * TOKENS * SLOW_S}))
+    done = measured(tmp_path, ar, case.spec, prepare=changed(naps={kind: 0.4 * TOKENS * SLOW_S}))
     assert [row["tries"] for row in done.windows] == [2, 1, 1, 1]
     assert all(not reasons for reasons in done.found.values())
     assert any(each.line.endswith("measured 2 times") for each in done.told)
@@ -213,17 +185,15 @@ def counts(tokens: Callable[[int], int] | None) -> Prepare:
 
 
 @pytest.mark.parametrize("name", ["load", "prompts"])
-@pytest.mark.parametrize(
-    ("tokens", "reasons"), [(lambda n: n + 64, {"prompt_length"}), (None, set())], ids=["cut", "uncounted"]
-)
+@pytest.mark.parametrize(("tokens", "reasons"), [(lambda n: n + 64, {"prompt_length"}), (None, set())])
 def test_prompts_of_somebody_else_are_read_at_the_length_that_they_have(
-    tmp_path: Path, cells: dict[str, PlannedCell], name: str, tokens: Callable[[int], int] | None, reasons: set[str]
+    tmp_path: Path, mtp: PlannedCell, name: str, tokens: Callable[[int], int] | None, reasons: set[str]
 ) -> None:
-    done = measured(tmp_path, cells["mtp"], CASES[name].spec, prepare=counts(tokens))
+    done = measured(tmp_path, mtp, CASES[name].spec, prepare=counts(tokens))
     assert done.all_reasons == reasons
     assert (tokens is None) == ({row["counted_prompt_tokens"] for row in done.requests} == {None})
 
 
-def test_a_smoke_tries_a_few_requests(tmp_path: Path, cells: dict[str, PlannedCell], case: Case) -> None:
-    found, asked = smoked(tmp_path, cells["mtp"], case.spec, 2)
+def test_a_smoke_tries_a_few_requests(tmp_path: Path, mtp: PlannedCell, case: Case) -> None:
+    found, asked = smoked(tmp_path, mtp, case.spec, 2)
     assert found == [] and sum(asked.values()) == 2

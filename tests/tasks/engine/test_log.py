@@ -1,10 +1,11 @@
-"""Why an engine died, and what its start says of its memory: logs of vLLM, shortened, and what is read in them."""
-
-from __future__ import annotations
+"""What engines write: why one died, what its start says of its memory, metrics pages, answer letters and programs."""
 
 import pytest
 
 from tasks.engine.log import GIB, GRAPHS, KV_CACHE, KV_TOKENS, MOST_CHARS, WEIGHTS, cause, startup_memory
+from tasks.meters import parse
+from tasks.sandbox.run import program_of
+from tasks.steps.eval_tiny import drawn, first_letter, last_letter
 
 WARNED = (
     "(APIServer pid=5) WARNING 11-24 22:52:10 [system_utils.py:255] Found ulimit of 20000 and failed: "
@@ -53,10 +54,7 @@ def test_the_exception_that_says_why_is_the_cause(log: list[str], why: str | Non
 def test_what_pydantic_refused_is_told_with_its_reason_in_one_line() -> None:
     told = "for ModelConfig: Value error, max_model_len (100000000) is greater than the derived one."
     assert str(cause(REFUSED)).endswith(told)
-
-
-def test_a_cause_is_of_one_line_of_a_table() -> None:
-    assert len(cause(["ValueError: " + "x" * 999]) or "") == MOST_CHARS
+    assert len(cause(["ValueError: " + "x" * 999]) or "") == MOST_CHARS, "it is of one line of a table"
 
 
 H200 = """
@@ -97,11 +95,8 @@ def test_an_engine_on_the_cpu_says_its_cache_and_nothing_of_weights_and_graphs()
     said = startup_memory(CPU)
     assert (said.kv_cache_bytes, said.kv_tokens) == (GIB, 671_088)
     assert said.weights_bytes is None and said.graph_bytes is None and said.unsaid == (WEIGHTS, GRAPHS)
-
-
-def test_a_cache_whose_size_was_an_argument_is_read_too() -> None:
     log = "Initial free memory 138.2 GiB, reserved 20.0 GiB memory for KV Cache as specified by kv_cache_memory_bytes"
-    assert startup_memory(log).kv_cache_bytes == 20 * GIB
+    assert startup_memory(log).kv_cache_bytes == 20 * GIB, "a size that was an argument is read, too"
 
 
 def test_workers_of_one_engine_agree_on_the_least_cache_and_engines_add_up_their_tokens() -> None:
@@ -130,9 +125,83 @@ def test_what_the_log_rounds_to_nothing_is_unknown_but_was_said() -> None:
     said = startup_memory(log)
     assert said.weights_bytes is None and said.graph_bytes is None
     assert said.unsaid == (KV_CACHE, KV_TOKENS)
+    command = "vllm serve m --kv-cache-memory-bytes 21474836480 --gpu-memory-utilization 0.9"
+    assert startup_memory(command).unsaid == (WEIGHTS, KV_CACHE, KV_TOKENS, GRAPHS), "the head of a log says nothing"
 
 
-def test_the_command_line_at_the_head_of_a_log_says_nothing() -> None:
-    assert startup_memory("vllm serve m --kv-cache-memory-bytes 21474836480 --gpu-memory-utilization 0.9").unsaid == (
-        WEIGHTS, KV_CACHE, KV_TOKENS, GRAPHS,
-    )  # fmt: skip
+PAGE = """# HELP vllm:generation_tokens_total Number of generation tokens processed.
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{engine="0",model_name="tiny"} 512.0
+vllm:generation_tokens_total{engine="1",model_name="tiny"} 8.0
+vllm:request_success_total{engine="0",finished_reason="length",model_name="tiny"} 2.0
+vllm:request_success_total{engine="0",finished_reason="stop",model_name="tiny"} 1.0
+vllm:spec_decode_num_drafts_total{engine="0",model_name="tiny"} 100.0
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="tiny"} 200.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="tiny"} 150.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="tiny",position="1"} 60.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="tiny",position="0"} 90.0
+"""
+
+
+def test_counters_are_summed_over_engines_and_labels_and_deltas_are_of_the_work_between() -> None:
+    counters = parse(PAGE)
+    assert counters.generation_tokens == 520
+    assert counters.requests_finished == 3
+    assert counters.accepted_by_position == (90, 60)
+    later = parse(PAGE.replace("150.0", "170.0").replace("} 90.0", "} 110.0"))
+    counted = later.since(counters)
+    assert counted.accepted_tokens == 20
+    assert counted.accepted_by_position == (20, 0)
+
+
+def test_a_counter_the_server_lacks_is_null_not_zero() -> None:
+    counters = parse("vllm:generation_tokens_total 5\n")
+    assert counters.drafts is None
+    assert counters.since(counters).drafts is None
+    assert counters.since(counters).generation_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "letter"),
+    [
+        ("The answer is (C)", "C"),
+        ("(A) is wrong, so (B)", "B"),
+        ("<think>(A)? no, (D)</think>The answer is (B)", "B"),
+        ("<think>cut off in the middle (A)", None),
+        ("no letter at all", None),
+        ("", None),
+    ],
+)
+def test_the_last_letter_of_the_body_is_the_answer(body: str, letter: str | None) -> None:
+    assert last_letter(body) == letter
+    assert first_letter("maybe (A) ? fox gold (C)", "The answer is (C)") == "A", "the trap of the thinking"
+
+
+def test_an_evaluation_of_one_kind_asks_only_that_kind() -> None:
+    lookups = drawn(48, 0, "lookup")
+    assert {question.kind for question in lookups} == {"lookup"}
+    assert len({question.item_id for question in lookups}) == 48
+    assert lookups == drawn(48, 0, "lookup")
+    assert lookups[:24] == [question for question in drawn(48, 0, None) if question.kind == "lookup"], "paired items"
+
+
+@pytest.mark.parametrize(
+    ("answer", "program"),
+    [
+        ("```python\nx = 1\n```\n```py\nx = 1\nprint(x)\n```\n```\npython x.py\n```\n", "x = 1\nprint(x)\n"),
+        ("```json\n{}\n```\n```bash\nls -la /\n```\n", None),
+        ("```python\na = 1\n```\nNo, better:\n```python\na = 2\n```\n", "a = 2\n"),
+        ("```python\nprint(1)\n", None),
+        ("```python\nprint(1)\n```\n```python\nprint(123456789)\n", "print(1)\n"),
+        ("print(1)", None),
+        ("", None),
+        ("```python\n\n```\n", None),
+        ("````python\nprint('''\n```\n''')\n````\n", "print('''\n```\n''')\n"),
+        ("~~~ python title=x\nprint(1)\n~~~\n", "print(1)\n"),
+        ("``` Python3\nprint(1)\n```", "print(1)\n"),
+    ],
+    ids=["longest", "other languages", "equally long", "cut off", "cut off behind one", "no block", "empty", "blank",
+         "longer fence", "tildes", "capital"],
+)  # fmt: skip
+def test_the_longest_block_of_python_that_is_ended_is_the_program(answer: str, program: str | None) -> None:
+    assert program_of(answer) == program

@@ -1,9 +1,9 @@
 """Steps, made-up items, answers in a response log, and what a framework makes of them."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from configs.evals.suites import EVALUATIONS, SuiteFacts
@@ -18,6 +18,11 @@ def step_of(suite: SuiteFacts, **fields: Any) -> EvalStep:
     """A step of this suite with these fields, as a sweep's YAML would make it."""
     name = next(entry.step for entry in EVALUATIONS.values() if entry.suite is suite)
     return EvalStep.model_validate({"step": name, **fields})
+
+
+def jsonl(path: Path, records: Iterable[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
 
 
 def item(number: int, gold: str = "C", **changed: Any) -> Item:
@@ -44,8 +49,6 @@ def exchange(
 
 
 class Recorded:
-    """Answers as a response log hands them out."""
-
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
         self.rows = list(rows)
 

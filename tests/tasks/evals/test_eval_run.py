@@ -1,11 +1,11 @@
 """Evaluation steps as a node measures them: the real runner and the real frameworks, a fake engine."""
 
-from __future__ import annotations
-
 import json
+import signal
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
@@ -14,11 +14,14 @@ from configs.evals.suites import GPQA
 from configs.steps.eval import EvalStep
 from flows.terminal.regrade import regrade
 from tasks.evals.exchange import canonical
+from tasks.evals.response_log import FLUSH_ITEMS
 from tasks.evals.shapes import TWIN_REVISION, twin
 from tasks.sanity_questions import GENERAL
 from tests.fake_run import FakeRun, ended
-from tests.tasks.test_cell import processes_with
+from tests.tasks.evals.graded import jsonl
+from tests.tasks.test_cell import kill, processes_with, wait_until
 from warehouse.dataset.snapshot import publish, read_current
+from warehouse.ledger.tables import decode
 
 SUITE = """
 name: fake-suite
@@ -39,19 +42,14 @@ steps:
   - {step: eval-gpqa, dataset: twin, items: 24, max_tokens: 64, seed: 6}
 """
 """With this seed, none of the first five answers is A."""
-
-SANE = {question.prompt for question in GENERAL}
-"""What smoke asks of every model; no evaluation does."""
+SANE = {question.prompt for question in GENERAL}  # what smoke asks of every model; no evaluation does
 
 
 class Measured(FakeRun):
-    """A cell whose evaluations all three frameworks measured."""
-
     def __init__(self, folder: Path, node_python: Path) -> None:
         super().__init__(folder, suite=SUITE)
         bodies = folder / "bodies.jsonl"
-        code, said = self.finish(node_python, FAKE_ENGINE_BODIES=str(bodies))
-        assert code == 0, said
+        self.measured(node_python, FAKE_ENGINE_BODIES=str(bodies))
         said: list[dict[str, Any]] = [json.loads(line) for line in bodies.read_text().splitlines()]
         self.bodies = [body for body in said if body["messages"][-1]["content"] not in SANE]
 
@@ -67,9 +65,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> Mea
 
 @pytest.mark.core
 @pytest.mark.slow(22)
-def test_the_evaluations_of_all_three_frameworks_commit_with_every_answer_and_where_it_came_from(
-    measured: Measured,
-) -> None:
+def test_all_three_frameworks_commit_every_answer_and_where_it_came_from(measured: Measured) -> None:
     assert {spec.framework for spec in measured.evals} == {"lm-eval", "inspect", "hret"}
     for spec in measured.evals:
         assert measured.commit(spec.step).verdict == "ok", spec.step
@@ -93,9 +89,8 @@ def test_each_framework_publishes_its_own_score_beside_ours_under_a_metric_that_
         assert (ours["source"], ours["value"], ours["n"]) == ("ours", 1.0, spec.n_items)
         (own,) = (row for row in scores if row["source"] == "framework" and row["extractor"] == "framework")
         named[spec.step] = own["metric"]
-    assert {row["metric"] for row in measured.rows("eval-ifeval", "eval_scores") if row["source"] == "ours"} == {
-        "prompt_level_strict_acc"
-    }
+    of_ifeval = {row["metric"] for row in measured.rows("eval-ifeval", "eval_scores") if row["source"] == "ours"}
+    assert of_ifeval == {"prompt_level_strict_acc"}
     assert named == {spec.step: spec.evaluation.metric for spec in measured.evals}
 
 
@@ -148,9 +143,7 @@ LIES = {
 
 @pytest.mark.slow(3)
 @pytest.mark.parametrize("lie", LIES)
-def test_the_gate_stops_a_cell_whose_few_answers_are_no_answers_and_shows_one(
-    lie: str, refused: dict[str, tuple[FakeRun, int, str]]
-) -> None:
+def test_the_gate_stops_a_cell_and_shows_an_answer(lie: str, refused: dict[str, tuple[FakeRun, int, str]]) -> None:
     run, code, said = refused[lie]
     reason, outline = LIES[lie]
     assert code == 3, said
@@ -165,8 +158,6 @@ def test_the_gate_stops_a_cell_whose_few_answers_are_no_answers_and_shows_one(
     assert run.ledger.committed_steps() == {run.key: ["smoke"]}
     assert not list(run.folder.rglob("steps/eval-gpqa")), "no evaluation was begun"
 
-
-# GPQA through lm-eval over the cells of one run: every cell is asked itself, the same questions in the same words.
 
 SAME = """
 name: fake-suite
@@ -185,14 +176,12 @@ steps:
 def cells(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> list[FakeRun]:
     """AR; one that loses half of its answers, with AR's state folder; a third one."""
     folder = tmp_path_factory.mktemp("same")
-    file = folder / "gpqa.jsonl"
-    file.write_text("".join(json.dumps(record) + "\n" for record in twin(GPQA)), encoding="utf-8")
+    file = jsonl(folder / "gpqa.jsonl", twin(GPQA))
     run = FakeRun(folder, "ar mtp mtp2", suite=SAME.format(file=file))
     found = [run.cell(index) for index in range(3)]
     found[1].state = found[0].state  # whatever a framework may have kept of the better model's answers lies there
     for cell, lie in zip(found, ("honest", "half_wrong", "honest"), strict=True):
-        code, said = cell.finish(node_python, lie)
-        assert code == 0, said
+        cell.measured(node_python, lie)
     return found
 
 
@@ -212,3 +201,142 @@ def test_gpqas_choices_come_in_one_order_in_every_cell_and_state_folder(cells: l
     assert asked[0] == asked[1] == asked[2] and len(asked[0]) == 96
     shown = {row["messages"] for row in cells[0].rows("eval-gpqa", "exchanges")}
     assert all("What is the correct answer to this question:" in text for text in shown), "lm-eval's own template"
+
+
+ITEMS, AT_ONCE = 192, 8
+
+ASKED = f"""
+name: fake-suite
+steps:
+  - {{step: eval-gpqa, dataset: twin, items: {ITEMS}, max_tokens: 64, concurrency: {AT_ONCE}}}
+"""
+
+DIES_AFTER, KILLED_AFTER, STOPPED_AFTER = 30, 90, 20
+"""Answers of the first three attempts. The second one's fill a part, and some more that a kill loses."""
+
+
+class Attempt(NamedTuple):
+    """What the engine was asked in an attempt, and the answers that were in the store afterwards."""
+
+    code: int
+    said: str
+    asked: list[str]
+    stored: list[dict[str, Any]]
+    left_running: int
+
+
+class Story:
+    """Four attempts at one evaluation: the engine dies, the runner is killed, is asked to stop, and gets through.
+
+    The engine says by itself after how many requests it dies or hangs, so what was answered at each end is known.
+    """
+
+    def __init__(self, folder: Path, node_python: Path) -> None:
+        self.run, self._python, self._seen = FakeRun(folder, suite=ASKED), node_python, 0
+        self.died = self._noted(*self.run.finish(node_python, "dies_later", FAKE_ENGINE_AFTER=str(DIES_AFTER)))
+        self.killed = self._killed()
+        self.stopped = self._stopped()
+        self.completed = self._noted(*self.run.finish(node_python))
+
+    def stored(self) -> list[dict[str, Any]]:
+        folder = self.run.folder / f"store/runs/r1/cells/{self.run.key}/steps/eval-gpqa/parts"
+        return [row for part in sorted(folder.glob("exchanges-*")) for row in decode(part.read_bytes(), part.name)]
+
+    def _killed(self) -> Attempt:
+        runner = self.run.start(self._python, "hangs_later", FAKE_ENGINE_AFTER=str(KILLED_AFTER))
+        before = len(self.stored())
+        wait_until(lambda: len(self.stored()) >= before + FLUSH_ITEMS, "a full part of the response log")
+        self._all_asked(KILLED_AFTER)
+        kill(runner)
+        return self._noted(runner.returncode, "")
+
+    def _stopped(self) -> Attempt:
+        runner = self.run.start(self._python, "hangs_later", FAKE_ENGINE_AFTER=str(STOPPED_AFTER))
+        self._all_asked(STOPPED_AFTER)
+        runner.send_signal(signal.SIGTERM)
+        return self._noted(*ended(runner))
+
+    def _all_asked(self, answers: int) -> None:
+        """Wait until the framework waits with all it may ask at a time: then every answer has reached it."""
+        wait_until(lambda: len(self.run.prompts_sent()) == self._seen + answers + AT_ONCE, "the engine to hang")
+
+    def _noted(self, code: int, said: str) -> Attempt:
+        sent = self.run.prompts_sent()
+        asked, self._seen = sent[self._seen :], len(sent)
+        return Attempt(code, said, asked, self.stored(), len(processes_with(str(self.run.counts))))
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> Story:
+    return Story(tmp_path_factory.mktemp("story"), node_python)
+
+
+@pytest.mark.slow(10)
+def test_an_engine_that_dies_in_the_middle_fails_the_attempt_with_its_own_cause_and_no_blank(story: Story) -> None:
+    assert story.died.code == 1
+    reason = story.run.attempts()[0].reason
+    assert "the engine died during a request: RuntimeError: the fake engine dies on purpose" in reason
+    assert "\n" not in reason
+    assert DIES_AFTER - AT_ONCE < len(story.died.stored) <= DIES_AFTER, "what was answered before is kept"
+    assert all(row["body"] and row["finish_reason"] == "stop" for row in story.died.stored)
+
+
+def test_a_killed_runner_loses_what_was_not_stored_and_leaves_nothing_behind_for_long(story: Story) -> None:
+    fresh = len(story.killed.stored) - len(story.died.stored)
+    assert FLUSH_ITEMS <= fresh <= KILLED_AFTER < fresh + FLUSH_ITEMS
+    assert story.killed.left_running > 0, "the engine and the framework outlive their runner"
+    assert story.completed.left_running == 0
+
+
+def test_a_runner_that_is_asked_to_stop_loses_no_answer(story: Story) -> None:
+    assert story.stopped.code == 143
+    assert len(story.stopped.stored) - len(story.killed.stored) == STOPPED_AFTER
+    assert story.stopped.left_running == 0
+
+
+def test_no_stored_answer_is_asked_for_again_and_the_last_attempt_asks_what_is_missing(story: Story) -> None:
+    attempts = [story.died, story.killed, story.stopped, story.completed]
+    for before, after in pairwise(attempts):
+        known = {str(json.loads(row["messages"])[-1]["content"]) for row in before.stored}
+        assert not known & set(after.asked)
+    assert len(story.completed.asked) == ITEMS - len(story.stopped.stored)
+    assert [attempt.outcome for attempt in story.run.attempts()] == ["failed", "lost", "stopped", "completed"]
+
+
+def test_what_four_attempts_put_together_is_one_evaluation(story: Story) -> None:
+    assert story.completed.code == 0, story.completed.said
+    exchanges = story.run.rows("eval-gpqa", "exchanges")
+    assert {row["attempt"] for row in exchanges} == {1, 2, 3, 4}
+    assert Counter((row["request_hash"], row["occurrence"]) for row in exchanges).most_common(1)[0][1] == 1
+    samples = story.run.rows("eval-gpqa", "eval_samples")
+    assert len(exchanges) == len(samples) == ITEMS and all(row["correct"] for row in samples)
+    assert {row["attempt"] for row in samples} == {4}, "graded once, over all of them"
+
+
+@pytest.mark.slow(20)
+def test_a_framework_that_gets_no_answers_fails_its_attempt_and_has_no_score(tmp_path: Path, node_python: Path) -> None:
+    steps = {"lm-eval": "eval-gpqa", "inspect": "eval-gpqa-inspect", "hret": "eval-haerae"}
+    few = ASKED.replace(f"items: {ITEMS}", "items: 8")
+    runs = {name: FakeRun(tmp_path / name, suite=few.replace("eval-gpqa", step)) for name, step in steps.items()}
+    started = {framework: run.start(node_python, "error") for framework, run in runs.items()}
+    for framework, run in runs.items():
+        code, said = ended(started[framework])
+        assert code == 1, said
+        (attempt,) = run.attempts()
+        assert (attempt.outcome, attempt.exit_code) == ("failed", 1)
+        assert "the fake engine fails on purpose" in attempt.reason, attempt.reason
+        assert run.ledger.committed_steps() == {}
+        assert run.prompts_sent() and not list(run.folder.rglob("eval_samples-*"))
+        assert processes_with(str(run.folder)) == []
+
+
+def test_answers_that_cant_be_stored_end_the_attempt_and_the_framework(tmp_path: Path, node_python: Path) -> None:
+    run = FakeRun(tmp_path, suite=ASKED)
+    parts = tmp_path / f"store/runs/r1/cells/{run.key}/steps/eval-gpqa/parts"
+    parts.parent.mkdir(parents=True)
+    parts.write_text("no folder")
+    code, said = run.finish(node_python, "hangs_later", FAKE_ENGINE_AFTER=str(KILLED_AFTER))
+    assert code == 1, said
+    (attempt,) = run.attempts()
+    assert attempt.outcome == "failed" and attempt.reason.startswith(f"can't write {parts}/")
+    assert processes_with(str(tmp_path)) == []

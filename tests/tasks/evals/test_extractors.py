@@ -1,14 +1,12 @@
 """Golden answers, and what each reader makes of them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasks.evals.extractors import Readings, letter_of, read
 
 ABCD, ABCDE, A_TO_J = "ABCD", "ABCDE", "ABCDEFGHIJ"
 
-ENGLISH = [
+GOLDEN = [
     ("The answer is (C).", "C"),
     ("The answer is C", "C"),
     ("The answer is c.", "C"),
@@ -51,9 +49,7 @@ ENGLISH = [
     ("It follows that 3.2 eV is released (Option C).", "C"),
     ("This is what option C says.", "C"),
     ("The only such letter is D: the answer among (A), (B) and (C) is (B).", "B"),
-]
-
-BY_ANOTHER_NAME = [
+    # by another name
     ("The correct option is **(B)**. Option (A) ignores the spin, and option (D) has the wrong sign.", "B"),
     ("The correct choice is **B**. In contrast, (D) would need more energy.", "B"),
     ("The closest option is **(D)**, while (C) is off by 10.", "D"),
@@ -64,9 +60,7 @@ BY_ANOTHER_NAME = [
     ("The correct option among these must be (C), not (D).", "C"),
     ("The incorrect option is (A).\nThe correct option is (B).", "B"),
     ("The correct option is (B). The incorrect answer is (A).", "B"),
-]
-
-BEHIND = [
+    # behind the letter
     ("**Option (B) is correct.** - (A) is too small - (C) is off - (D) violates the rule", "B"),
     ("Thus, **(D)** is the correct answer. Options (A), (B) are wrong.", "D"),
     ("Thus, **D** is the correct answer.", "D"),
@@ -82,16 +76,12 @@ BEHIND = [
     ("(D)가 맞습니다. (A)와 (C)는 시기가 다릅니다.", "D"),
     ("C번이 정답입니다", "C"),
     ("(A)가 정답이 아니므로 (B)가 정답이 됩니다. (C)는 다릅니다.", "B"),
-]
-
-TABLES = [
+    # tables
     ("| Option | Verdict |\n|---|---|\n| (A) | wrong |\n| (B) | right |\n\n**Answer: B**", "B"),
     ("The correct option is (B).\n\n| Option | Why |\n|---|---|\n| (A) | too small |\n| (C) | too large |", "B"),
     ("| What | Found |\n|---|---|\n| mass | 3 |\n| the answer is (C) |", "C"),
     ("| Option | Verdict |\n|---|---|\n| (A) | wrong |\n| (B) | right |", None),
-]
-
-LATEX = [
+    # LaTeX
     (r"$\boxed{C}$", "C"),
     (r"\boxed{\text{C}}", "C"),
     (r"\boxed{\textbf{(C)}}", "C"),
@@ -104,9 +94,7 @@ LATEX = [
     (r"\boxed{\text{(C) $x^{2}$ eV}}", "C"),
     (r"The answer is \(B\)", "B"),
     (r"The answer is $\textbf{(A)}$", "A"),
-]
-
-KOREAN = [
+    # Korean
     ("따라서, 정답은: B", "B"),
     ("정답은 (C)입니다.", "C"),
     ("정답은 **C**입니다.", "C"),
@@ -126,60 +114,31 @@ KOREAN = [
     ("정답은 A, B, C 중에서 B입니다. (A)는 아니다.", "B"),
     ("정답은 보기 중 (D)입니다", "D"),
     ("정답은: (A), (B), (C), (D) 중 하나입니다", None),
-]
-
-UNREADABLE = [
-    "",
-    "Answer: A lot of people think so.",
-    "The answer is a matter of taste.",
-    "The answer is a (very) long story.",
-    "Answer: I think nobody knows.",
-    "The answer is E = mc^2",
-    "The answer is D-glucose",
-    "The answer is Vitamin C",
-    "The answer is C/2 of it",
-    "Answer: B's mother",
-    "Answer: Bees",
-    "The answer is (A) or (B).",
-    "The answer is A or B",
-    "Answer: A, B and C",
-    "The answer is A and (C).",
-    "The answer is (A) or (B). (C) is wrong.",
-    "정답은 A 또는 B입니다",
-    "The answer is not (A).",
-    "There is no answer here.",
-    "The answer is (Z).",
-    "First (A), then (B), finally (D)",
-    "(A)\nis too small.\n\n(B)\nis too large.",
-    "Option (A) is correct. Option (B) is correct.",
-    "Neither (A) nor (B) is the correct answer.",
-    "(A) and (B) is the correct answer.",
-    "(A) is not the correct answer.",
-    "Is (A) or (B) is the right answer?",
-    "Option (A) is wrong.",
-    "I would rule out option (A).",
-    "Vitamin C is the best choice of the body.",
-    "비타민 C가 정답입니다",
-    "The wrong answer is (A), and (B) is the one above it.",
-    "(A)가 정답이 아닙니다. (B)는 모른다.",
-]
-
-THINKING = [
+    # thinking
     ("<think>(A)? The answer is (D).</think>The answer is (B)", "B"),
     ("<think>The answer is (A)", None),
     ("The answer is A, I think</think>\n\nThe answer is (C)", "C"),
     ("<think>one</think>(A)<think>The answer is (B)</think>", "A"),
 ]
 
+UNREADABLE = [
+    "", "Answer: A lot of people think so.", "The answer is a matter of taste.", "The answer is a (very) long story.",
+    "Answer: I think nobody knows.", "The answer is E = mc^2", "The answer is D-glucose", "The answer is Vitamin C",
+    "The answer is C/2 of it", "Answer: B's mother", "Answer: Bees", "The answer is (A) or (B).",
+    "The answer is A or B", "Answer: A, B and C", "The answer is A and (C).",
+    "The answer is (A) or (B). (C) is wrong.", "정답은 A 또는 B입니다", "The answer is not (A).",
+    "There is no answer here.", "The answer is (Z).", "First (A), then (B), finally (D)",
+    "(A)\nis too small.\n\n(B)\nis too large.", "Option (A) is correct. Option (B) is correct.",
+    "Neither (A) nor (B) is the correct answer.", "(A) and (B) is the correct answer.",
+    "(A) is not the correct answer.", "Is (A) or (B) is the right answer?", "Option (A) is wrong.",
+    "I would rule out option (A).", "Vitamin C is the best choice of the body.", "비타민 C가 정답입니다",
+    "The wrong answer is (A), and (B) is the one above it.", "(A)가 정답이 아닙니다. (B)는 모른다.",
+]  # fmt: skip
 
-@pytest.mark.parametrize(("body", "letter"), [*ENGLISH, *LATEX, *KOREAN, *THINKING, *BY_ANOTHER_NAME, *BEHIND, *TABLES])
-def test_ours_reads_the_last_answer_of_the_body(body: str, letter: str | None) -> None:
+
+@pytest.mark.parametrize(("body", "letter"), [*GOLDEN, *((body, None) for body in UNREADABLE)])
+def test_ours_reads_the_last_answer_of_the_body_or_none_rather_than_guess(body: str, letter: str | None) -> None:
     assert read(ABCD, "The answer is (A).", body).last_in_body == letter
-
-
-@pytest.mark.parametrize("body", UNREADABLE)
-def test_ours_says_none_rather_than_guess(body: str) -> None:
-    assert read(ABCD, "The answer is (A).", body).last_in_body is None
 
 
 @pytest.mark.parametrize(
@@ -224,12 +183,8 @@ def test_strict_reads_what_lm_eval_reads(body: str, strict: str | None) -> None:
 
 def test_what_others_read_is_a_letter_where_exact_match_takes_it_for_one() -> None:
     assert [letter_of(ABCD, said) for said in ("(C", "(c)", " C.", "a")] == ["C", "C", "C", "A"]
-    assert [letter_of(ABCD, said) for said in ("[invalid]", "(C). Indeed", "", "E")] == [
-        "[invalid]",
-        "(C). Indeed",
-        "",
-        "E",
-    ]
+    others = ["[invalid]", "(C). Indeed", "", "E"]
+    assert [letter_of(ABCD, said) for said in others] == others
 
 
 def test_the_other_readers_fall_where_they_are_known_to_fall() -> None:
@@ -238,15 +193,15 @@ def test_the_other_readers_fall_where_they_are_known_to_fall() -> None:
     assert read(ABCD, "정답: D? no", body).first == "D", "HRET takes the first announcement"
 
 
-LOOPED = [
-    "\\boxed{", "answer is ", "<think>", "(A) or ", "not ", " ", "-", "**Answer:** ", "\n", ". ", "(", "( A", "(A) is ",
-    "A, ", "정답은 A가 아니라 ", "A가 아니라 ", "A, B 중 ", "answer to ", "correct option of ", "\\text{", "\\text{}",
-    "<answer>", "(A) is the correct answer: ", "D is correct. ", "(B)가 정답 ", "rule out ", "option ", "| A |", "'",
-    "is the ",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("looped", LOOPED)
+@pytest.mark.parametrize(
+    "looped",
+    [
+        "\\boxed{", "answer is ", "<think>", "(A) or ", "not ", " ", "-", "**Answer:** ", "\n", ". ", "(", "( A",
+        "(A) is ", "A, ", "정답은 A가 아니라 ", "A가 아니라 ", "A, B 중 ", "answer to ", "correct option of ",
+        "\\text{", "\\text{}", "<answer>", "(A) is the correct answer: ", "D is correct. ", "(B)가 정답 ",
+        "rule out ", "option ", "| A |", "'", "is the ",
+    ],
+)  # fmt: skip
 def test_a_model_that_loops_is_read_in_no_time(looped: str) -> None:
     """A quadratic pattern took 67 s for one such answer; all of these together take a few seconds."""
     said = looped * (200_000 // len(looped))

@@ -1,19 +1,18 @@
-"""From paired answers to rows and scores; and the traps of the published numbers, each with both figures."""
-
-from __future__ import annotations
+"""Answers paired or refused, their rows and scores; traps of published numbers (docs/sources.md), with both figures."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from configs.steps.eval import EvalStep
-from tasks.evals.grading import MetricMissing, Paired, clustered, sample_row, score_rows
+from tasks.evals.grading import MetricMissing, Paired, PairingError, clustered, paired, sample_row, score_rows
 from tasks.evals.regrade import Regraded, RegradeError, regraded
-from tasks.frameworks.job import Score
+from tasks.frameworks.job import Item, Result, Sample, Score
 from tests.graded_run import GPQA as GRADED_GPQA
 from tests.graded_run import gpqa_answers
-from tests.tasks.evals.graded import exchange, graded, item, result
+from tests.tasks.evals.graded import Recorded, exchange, graded, item, result
 from warehouse.ledger.commits import Commit
 from warehouse.ledger.steps import EVAL_SAMPLES, EVAL_SCORES
 from warehouse.ledger.tables import VERDICTS, encode
@@ -35,7 +34,7 @@ def values(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {row["extractor"] or row["metric"]: row["value"] for row in rows}
 
 
-def test_a_graded_answer_has_every_reading_beside_the_one_that_counts() -> None:
+def test_a_graded_answer_has_every_reading_and_says_that_it_is_cut_off_or_blank() -> None:
     row = row_of(1, "C", "**Answer: C**. By contrast (A) is wrong.", "Perhaps (B)?")
     read = {name: row[name] for name in ("last_in_body", "strict", "flexible", "first", "framework_answer")}
     assert read == dict(last_in_body="C", strict=None, flexible="A", first="B", framework_answer="[invalid]")
@@ -44,9 +43,6 @@ def test_a_graded_answer_has_every_reading_beside_the_one_that_counts() -> None:
         "eval-gpqa", "lm-eval", "colours", 1,
     )  # fmt: skip
     assert encode(EVAL_SAMPLES, [IDENTITY | row])
-
-
-def test_a_cut_off_and_a_blank_answer_are_wrong_and_say_so() -> None:
     cut = row_of(1, "C", None, "The answer is (C), but", finish="length")
     assert (cut["correct"], cut["truncated"], cut["blank"]) == (False, True, True)
     stopped = row_of(1, "C", "<think>The answer is (C)</think> \n")
@@ -96,9 +92,6 @@ def test_answers_to_one_item_are_one_cluster() -> None:
     assert clustered([("a", True), ("a", False)]) == (0.5, None, 1)
 
 
-# The traps of the published numbers (docs/sources.md), as transcripts in which every answer is right.
-
-
 def test_trap_strict_match_on_a_preamble_scores_zero_and_ours_scores_one() -> None:
     """A thinking model's body explains before it answers, in bold; lm-eval wants 'The answer is' to the line's end."""
     bodies = [
@@ -137,9 +130,6 @@ def test_a_metric_that_is_not_there_is_an_error_that_names_those_that_are(report
         score_rows([row_of(1, "C", "(C)")], [result([], scores, "inspect")], EvalStep(step="eval-gpqa-inspect"), None)
 
 
-# Graded again from the response log alone: what it says of a step's verdict, and what it refuses.
-
-
 def again(verdict: Any, reasons: list[str], details: list[str] | None, logged: int = 8, **changed: Any) -> Regraded:
     """Eight answers graded again: six right. `changed` is what the older readers made of each."""
     answers = gpqa_answers()
@@ -152,25 +142,20 @@ def again(verdict: Any, reasons: list[str], details: list[str] | None, logged: i
     return regraded(GRADED_GPQA, commit, samples, [each.exchange for each in answers[:logged]], [], [row])
 
 
-def test_nothing_changes_where_todays_readers_agree_with_what_is_there() -> None:
+def test_only_what_todays_readers_and_bounds_say_otherwise_changes() -> None:
     assert not again("ok", [], []).changed
     other = again("ok", [], None, extractor_version=0)
     assert (other.changed, other.outdated, other.is_due) == (False, 8, True), "another version that reads the same"
     assert {row["extractor_version"] for row in other.grading.tables[EVAL_SAMPLES]} == {1}
-
-
-def test_a_new_bound_changes_the_verdict_though_every_reading_stands() -> None:
     found = again("suspect", ["truncated"], ["3 of 8 answers were cut off"])
-    assert found.changed and not found.changes
+    assert found.changed and not found.changes, "a new bound changes the verdict though every reading stands"
     assert (found.grading.verdict, found.grading.reasons) == ("ok", ())
 
 
-@pytest.mark.parametrize(
-    ("verdict", "expected"), [("suspect", "suspect"), ("rejected", "rejected")], ids=["of-two", "not-explained"]
-)
-def test_what_other_guards_said_stands(verdict: str, expected: str) -> None:
+@pytest.mark.parametrize("verdict", ["suspect", "rejected"], ids=["of-two", "not-explained"])
+def test_what_other_guards_said_stands(verdict: str) -> None:
     found = again(verdict, ["argv_differs"], ["max_model_len differs"])
-    assert (found.grading.verdict, found.grading.reasons) == (expected, ("argv_differs",))
+    assert (found.grading.verdict, found.grading.reasons) == (verdict, ("argv_differs",))
     assert not found.changed
 
 
@@ -180,11 +165,107 @@ def test_a_rejection_that_bad_readings_explain_falls_with_them() -> None:
     assert (found.grading.verdict, found.grading.reasons) == ("suspect", ("argv_differs",))
     (row,) = found.grading.tables[VERDICTS]
     assert row["details"] == ["max_model_len differs"]
-    assert [(change.reader, change.before, change.after, change.items) for change in found.changes] == [
-        ("last-in-body", 0.0, 0.75, 8)
-    ]
+    [change] = found.changes
+    assert (change.reader, change.before, change.after, change.items) == ("last-in-body", 0.0, 0.75, 8)
 
 
 def test_an_answer_that_is_not_on_the_response_log_is_refused() -> None:
     with pytest.raises(RegradeError, match=r"3 of 8 graded answers of eval-gpqa are not in its log, e.g. of item-5"):
         again("ok", [], [], logged=5)
+
+
+ITEMS = [item(1, "A"), item(2, "B"), item(3, "C")]
+BODIES = ["The answer is (A).", "The answer is (B).", "The answer is (D)."]
+RECORDED = Recorded([exchange(asked, body) for asked, body in zip(ITEMS, BODIES, strict=True)])
+
+
+def gradings(*bodies: str | None, items: Sequence[Item] = ITEMS) -> list[Sample]:
+    return [graded(asked, body) for asked, body in zip(items, bodies, strict=True)]
+
+
+def test_every_item_gets_its_own_exchange_whatever_order_the_framework_returns() -> None:
+    found = paired(result(gradings(*BODIES)[::-1]), ITEMS, RECORDED, 0)
+    assert [(each.item, each.exchange["body"]) for each in found] == [*zip(ITEMS, BODIES, strict=True)]
+
+
+SWAPPED_BODIES = gradings(BODIES[1], BODIES[0], BODIES[2])
+"""HRET 0.1.0: zip(inputs, asyncio.as_completed(...)). The items, prompts and scores all look right."""
+
+SWAPPED_NAMES = [
+    graded(ITEMS[1], BODIES[1], item_id="item-1"),
+    graded(ITEMS[0], BODIES[0], item_id="item-2"),
+    graded(ITEMS[2], BODIES[2]),
+]
+"""Prompt and answer belong together, but the right answer that they are compared with is another item's."""
+
+GIVEN_UP = gradings(*BODIES[:2], "")
+
+REFUSED = {
+    "swapped": (
+        SWAPPED_BODIES,
+        {},
+        "2 of 3 items were graded on a response that is not the engine's answer to them, e.g. item-1: the framework "
+        "graded 'The answer is (B).', the log has 'The answer is (A).'; nothing of it is scored",
+    ),
+    "swapped, gated": (SWAPPED_BODIES, {"quoted": False}, "item-1: the framework graded 18 characters (a gated"),
+    "another's name": (SWAPPED_NAMES, {}, "2 of 3 items were asked with a prompt that has not their question"),
+    "another's name, gated": (SWAPPED_NAMES, {"quoted": False}, "characters (a gated suite's, not shown)"),
+    "timed out": (
+        GIVEN_UP,
+        {"answers_to": Recorded(RECORDED.rows[:2])},
+        "1 of 3 items have no answer in the response log (timed out?), e.g. item-3",
+    ),
+    "given up": (GIVEN_UP, {}, "item-3: the framework graded nothing, the log has 'The answer is"),
+    "another sample": (gradings(*BODIES), {"sample": 1}, "3 of 3 items have no answer in the response log"),
+    "lost": ([graded(ITEMS[0], BODIES[0])], {"items": ITEMS[:2]}, "is not once in both"),
+    "doubled": ([graded(ITEMS[0], BODIES[0])] * 2, {"items": ITEMS[:2]}, "is not once in both"),
+    "unheard of": (
+        [graded(ITEMS[0], BODIES[0], item_id=name) for name in ("item-1", "item-2", "item-9")],
+        {"items": ITEMS[:2]},
+        "is not once in both",
+    ),
+}
+
+
+@pytest.mark.parametrize(("samples", "changed", "said"), REFUSED.values(), ids=REFUSED)
+def test_another_answer_or_prompt_is_refused(samples: list[Sample], changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(PairingError) as refused:
+        paired(result(samples, framework="hret"), **{"items": ITEMS, "answers_to": RECORDED, "sample": 0} | changed)
+    assert said in str(refused.value) and str(refused.value).startswith("hret 0.4.13")
+    assert changed.get("quoted", True) or "answer is" not in str(refused.value)
+
+
+def twins(other_gold: str) -> tuple[list[Item], Recorded]:
+    """Two items that are asked alike, and an answer to each."""
+    alike = [item(1, "A"), item(1, other_gold, item_id="item-1b")]
+    return alike, Recorded([exchange(asked, BODIES[place], occurrence=place) for place, asked in enumerate(alike)])
+
+
+def test_equal_items_share_out_the_answers_to_their_prompt_and_have_one_right_answer() -> None:
+    alike, response_log = twins("A")
+    swapped = result(gradings(BODIES[1], BODIES[0], items=alike))
+    assert [each.exchange["occurrence"] for each in paired(swapped, alike, response_log, 0)] == [1, 0]
+    with pytest.raises(PairingError, match=r"item-1b: .* the log has fewer answers"):
+        paired(result(gradings(BODIES[0], BODIES[0], items=alike)), alike, Recorded(response_log.rows[:1]), 0)
+
+    alike, response_log = twins("B")
+    with pytest.raises(PairingError, match=r"1 of 2 items share a prompt .*: item-1 says A, it says B"):
+        paired(result(gradings(*BODIES[:2], items=alike)), alike, response_log, 0)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "seen"),
+    [
+        ("<think>hm</think>\n\nThe answer is (A).", "The answer is (A)."),
+        ("The answer  is (A).\n", "The answer is (A)."),
+        (None, ""),
+    ],
+)
+def test_thoughts_and_white_space_are_no_difference(recorded: str | None, seen: str) -> None:
+    response_log = Recorded([exchange(ITEMS[0], recorded)])
+    assert paired(result([graded(ITEMS[0], seen)]), ITEMS[:1], response_log, 0)[0].exchange["body"] == recorded
+
+
+def test_a_failed_job_has_nothing_to_pair() -> None:
+    with pytest.raises(PairingError, match="inspect: ended with status 'error'"):
+        paired(Result("inspect", "0.3.285", error="ended with status 'error'"), ITEMS, RECORDED, 0)

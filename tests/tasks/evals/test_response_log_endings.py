@@ -1,23 +1,15 @@
 """How work through the response log can end: clients, engines, stores and machines that go away."""
 
-from __future__ import annotations
-
 import asyncio
-import os
-import signal
-import sys
-from pathlib import Path
 
 import pytest
 
-from configs.checkout import ROOT
 from tasks.evals.watch import Standstill
-from tests.tasks.evals.response_log_case import FakeStore, FakeUpstream, ask, played, post, question, response_log
+from tests.tasks.evals.log_case import FakeStore, FakeUpstream, ask, post, question, response_log
 from warehouse.ledger.store import StoreError
-from warehouse.ledger.tables import Row, decode
+from warehouse.ledger.tables import Row
 
 
-@played
 async def test_an_engine_that_dies_in_the_middle_is_an_error_and_no_answer() -> None:
     store = FakeStore()
     async with FakeUpstream() as engine, response_log(engine, store) as recorder:
@@ -34,17 +26,10 @@ async def test_an_engine_that_dies_in_the_middle_is_an_error_and_no_answer() -> 
         recorder.answers.begin()
         assert await ask(recorder, "say one") == "one", "what is known needs no engine"
     assert [row["body"] for row in store.rows] == ["one"]
-
-
-@played
-async def test_an_engine_that_was_never_there_is_gone() -> None:
-    async with FakeUpstream() as engine:
-        pass
     async with response_log(engine, FakeStore()) as recorder:
-        assert "the engine is gone" in await asyncio.wait_for(recorder.failed(), 20)
+        assert "the engine is gone" in await asyncio.wait_for(recorder.failed(), 20), "also where it never was there"
 
 
-@played
 async def test_an_engine_without_progress_has_stalled_and_its_requests_end() -> None:
     async with FakeUpstream() as engine:
         engine.held = True
@@ -65,14 +50,11 @@ async def test_an_engine_without_progress_has_stalled_and_its_requests_end() -> 
     ],
     ids=["tokens", "no-counter"],
 )
-def test_a_standstill_begins_with_the_last_token_or_answer_and_needs_somebody_who_waits(
-    seen: list[tuple[float | None, int, int]], lasts_s: list[float]
-) -> None:
+def test_a_standstill_needs_somebody_who_waits(seen: list[tuple[float | None, int, int]], lasts_s: list[float]) -> None:
     standstill = Standstill(0)
     assert [standstill.lasts_s(10 * number, *each) for number, each in enumerate(seen, 1)] == lasts_s
 
 
-@played
 async def test_an_answer_may_take_as_long_as_its_tokens_come() -> None:
     class Slow(FakeUpstream):
         """Each look at the counter finds one token more; after 40 looks the answer is ready."""
@@ -90,7 +72,6 @@ async def test_an_answer_may_take_as_long_as_its_tokens_come() -> None:
             assert await ask(recorder, "say one") == "one"
 
 
-@played
 async def test_a_client_that_hangs_up_and_asks_again_gets_the_answer_that_was_on_its_way() -> None:
     async with FakeUpstream() as engine, response_log(engine, FakeStore()) as recorder:
         engine.held = True
@@ -107,7 +88,6 @@ async def test_a_client_that_hangs_up_and_asks_again_gets_the_answer_that_was_on
         assert len(engine.asked) == 2 and recorder.count.answered == 2
 
 
-@played
 async def test_leaving_cancels_what_is_in_flight_and_stores_the_rest() -> None:
     store = FakeStore()
     async with FakeUpstream() as engine:
@@ -123,7 +103,6 @@ async def test_leaving_cancels_what_is_in_flight_and_stores_the_rest() -> None:
     assert [row["body"] for row in store.rows] == ["one"]
 
 
-@played
 async def test_parts_are_written_when_they_are_full_and_when_it_is_time() -> None:
     full, timely = FakeStore(), FakeStore()
     async with FakeUpstream() as engine, response_log(engine, full, flush_items=2) as recorder:
@@ -138,7 +117,6 @@ async def test_parts_are_written_when_they_are_full_and_when_it_is_time() -> Non
         await until(lambda: len(timely.rows) == 2)
 
 
-@played
 async def test_a_slow_store_gets_one_part_at_a_time_and_holds_nobody_up() -> None:
     gate, writing, parts = asyncio.Event(), [], list[list[Row]]()
 
@@ -159,8 +137,7 @@ async def test_a_slow_store_gets_one_part_at_a_time_and_holds_nobody_up() -> Non
     assert sorted(row["body"] for part in parts for row in part) == ["0", "1", "2", "3", "4"]
 
 
-@played
-async def test_answers_that_cannot_be_stored_end_the_work() -> None:
+async def test_answers_that_cannot_be_stored_end_the_work_and_are_an_error_at_the_end_too() -> None:
     store = FakeStore()
     store.broken = StoreError("the store is full")
     async with FakeUpstream() as engine:
@@ -173,71 +150,11 @@ async def test_answers_that_cannot_be_stored_end_the_work() -> None:
                 assert status == 503 and "can't be stored" in document["error"]["message"]
                 store.broken = None
     assert [row["body"] for row in store.rows] == ["one"], "tried once more, and not lost"
-
-
-@played
-async def test_a_store_that_fails_only_at_the_end_is_an_error_too() -> None:
-    store = FakeStore()
     async with FakeUpstream() as engine:
         with pytest.raises(StoreError):
             async with response_log(engine, store) as recorder:
                 await ask(recorder, "say one")
                 store.broken = StoreError("gone")
-
-
-class LogProcess:
-    """A response log in a process of its own, with parts of two answers in `folder`."""
-
-    def __init__(self, upstream: str, folder: Path) -> None:
-        self.upstream, self.folder = upstream, folder
-
-    async def __aenter__(self) -> LogProcess:
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        script = Path(__file__).with_name("response_log_process.py")
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, str(script), self.upstream, str(self.folder), env=env, stdout=asyncio.subprocess.PIPE
-        )
-        assert self.process.stdout
-        self.url = (await asyncio.wait_for(self.process.stdout.readline(), 60)).decode().strip()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.end(signal.SIGKILL)
-
-    async def end(self, number: signal.Signals) -> None:
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-        await asyncio.wait_for(self.process.communicate(), 60)
-
-    def rows(self) -> list[Row]:
-        paths = sorted(self.folder.glob("*.parquet"))
-        return [row for path in paths for row in decode(path.read_bytes(), path.name)]
-
-
-@played
-async def test_a_killed_response_log_loses_no_more_than_its_last_part(tmp_path: Path) -> None:
-    async with FakeUpstream() as engine:
-        async with LogProcess(engine.url, tmp_path) as running:
-            for number in range(5):
-                assert (await post(running.url, question(f"say {number}")))[0] == 200
-            await until(lambda: len(running.rows()) >= 4)
-            await running.end(signal.SIGKILL)
-            lost = [str(number) for number in range(len(running.rows()), 5)]
-        async with LogProcess(engine.url, tmp_path) as running:
-            for number in range(6):
-                _, document = await post(running.url, question(f"say {number}"))
-                assert document["choices"][0]["message"]["content"] == str(number)
-        asked = [body["messages"][0]["content"][-1] for body in engine.asked]
-        assert asked == ["0", "1", "2", "3", "4", *lost, "5"], "only what was not stored is asked again"
-
-
-@played
-async def test_a_response_log_that_is_asked_to_stop_stores_everything_first(tmp_path: Path) -> None:
-    async with FakeUpstream() as engine, LogProcess(engine.url, tmp_path) as running:
-        for number in range(5):
-            assert (await post(running.url, question(f"say {number}")))[0] == 200
-        await running.end(signal.SIGTERM)
-        assert [row["body"] for row in running.rows()] == ["0", "1", "2", "3", "4"]
 
 
 async def until(true: object) -> None:

@@ -1,7 +1,5 @@
 """A FAKE adapter on the real loop: the job's `model` says how it misbehaves."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

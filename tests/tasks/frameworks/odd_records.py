@@ -1,7 +1,5 @@
 """Records as the real datasets have them: white space, LaTeX, entities, braces. All questions are made up."""
 
-from __future__ import annotations
-
 from typing import Any
 
 Record = dict[str, Any]

@@ -1,7 +1,5 @@
 """HRET's adapter with HRET's own OpenAI backend, as it was released: for showing what ours prevents."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

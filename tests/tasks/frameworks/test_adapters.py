@@ -1,7 +1,5 @@
 """Every entry of the table through its real framework, against a fake chat server that answers in any order."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,8 +21,8 @@ from tasks.host.environments import ensure
 from tasks.steps.eval import task_of
 from tests.fake_chat import FakeChat, fake_chat
 from tests.tasks.evals.graded import Recorded
-from tests.tasks.frameworks.adapter_process import adapter
 from tests.tasks.frameworks.odd_records import RECORDS
+from tests.tasks.frameworks.test_process import adapter
 
 FORMS: dict[Name, str] = {
     "lm-eval": "The answer is ({letter}).",
@@ -34,29 +32,16 @@ FORMS: dict[Name, str] = {
 """Of an answer, as each framework's own reader wants it."""
 
 MMLU = SuiteFacts(
-    name="mmlu",
-    title="MMLU",
-    hub_id="cais/mmlu",
-    subsets=("all",),
-    split="test",
-    revision=None,
-    gated=False,
-    items=14042,
-    letters="ABCD",
-    prompt_tokens=150,
-    longest_prompt_tokens=1500,
-    answer_tokens=1500,
+    name="mmlu", title="MMLU", hub_id="cais/mmlu", subsets=("all",), split="test", revision=None, gated=False,
+    items=14042, letters="ABCD", prompt_tokens=150, longest_prompt_tokens=1500, answer_tokens=1500,
     columns=Columns("question", "choices", "answer", first=0, category="subject"),
-)
+)  # fmt: skip
 
 FURTHER = Evaluation(
-    "eval-mmlu",
-    MMLU,
-    "lm-eval",
-    "exact_match,strict-match",
+    "eval-mmlu", MMLU, "lm-eval", "exact_match,strict-match",
     "mmlu/flan_cot_zeroshot/_mmlu_flan_cot_zeroshot_template_yaml",
     "The following are multiple choice questions (with answers) about {{subject}}.",
-)
+)  # fmt: skip
 """One more suite of a known framework: an entry like this, and its odd records, are all that it takes."""
 
 ENTRIES = {**EVALUATIONS, FURTHER.step: FURTHER}
@@ -93,7 +78,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 @pytest.fixture
 def entry() -> Evaluation:
-    """Of tests that have one framework in mind."""
     return EVALUATIONS["eval-gpqa"]
 
 
@@ -214,16 +198,11 @@ def test_thoughts_that_the_engine_left_in_the_body_are_not_graded(asking: Asking
     assert [sample.correct for sample in result.samples] == [True] * len(answers), result.samples
 
 
+LIES = ("refused", "no choices", "broken")
 BAD_ANSWERS = {
-    "eval-gpqa": (("no choices", "broken"), r"lm-eval failed: "),
-    "eval-gpqa-inspect": (
-        ("refused", "no choices", "broken"),
-        r"inspect failed: .*(content_filter|IndexError|Error code: 500)",
-    ),
-    "eval-kmmlu": (
-        ("refused", "no choices", "broken"),
-        r"hret failed: item .*(content_filter|not enough values|code: 500)",
-    ),
+    "eval-gpqa": (LIES[1:], "lm-eval failed: "),
+    "eval-gpqa-inspect": (LIES, "inspect failed: .*(content_filter|IndexError|Error code: 500)"),
+    "eval-kmmlu": (LIES, "hret failed: item .*(content_filter|not enough values|code: 500)"),
 }
 
 
@@ -347,9 +326,7 @@ def test_punkt_that_is_missing_is_said_before_anything_is_asked(tmp_path: Path, 
         ({"B": ""}, "its record has no B"),
     ],
 )
-def test_a_record_of_which_hret_would_make_another_question_is_an_error(
-    asking: Asking, change: dict[str, object], complaint: str
-) -> None:
+def test_what_hret_would_ask_otherwise_is_an_error(asking: Asking, change: dict[str, object], complaint: str) -> None:
     first, second = asking.items(2, plain=False)
     broken = (first, replace(second, record={**second.record, **change}))
     with pytest.raises(FrameworkFailed, match=f"item {second.item_id}: {complaint}"):
@@ -359,9 +336,7 @@ def test_a_record_of_which_hret_would_make_another_question_is_an_error(
 
 @pytest.mark.slow(7)
 @pytest.mark.parametrize("entry", [EVALUATIONS["eval-haerae"]])
-def test_hrets_released_backend_gives_answers_to_the_wrong_questions_and_the_messages_show_it(
-    asking: Asking, tmp_path: Path
-) -> None:
+def test_hrets_released_backend_answers_wrong_questions_and_messages_show_it(asking: Asking, tmp_path: Path) -> None:
     items = asking.items(40)
     with started(Framework("hret", ensure("hret"), tmp_path, "tests.tasks.frameworks.stock_hret")) as stock:
         result = stock(asking.job(items, concurrency=20))

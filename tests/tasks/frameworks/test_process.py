@@ -1,22 +1,22 @@
-"""An adapter's process from the runner's side, and its own loop around a framework that misbehaves. Both are fakes."""
-
-from __future__ import annotations
+"""Processes of a group; and an adapter's, from the runner's side and in its own loop around a FAKE that misbehaves."""
 
 import asyncio
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from configs.checkout import ROOT
-from tasks.frameworks.job import Item, Job, Task, read_result
+from tasks.frameworks.job import Item, Job, Result, Task, read_result, result_of, write
 from tasks.frameworks.process import Framework, FrameworkFailed, Frameworks
 from tasks.host import process_group
-from tests.tasks.frameworks.adapter_process import adapter
+from tasks.host.process_group import peak_bytes, variables_of
 from tests.tasks.test_cell import wait_until
 
 ITEMS = tuple(Item(f"item-{index}", "?", (), "A", "", {}) for index in range(4))
@@ -41,17 +41,12 @@ def text_of(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def test_one_process_does_one_job_after_another_and_stop_leaves_nothing(tmp_path: Path) -> None:
-    async def run() -> list[int]:
-        framework = fake(tmp_path)
-        both = await asyncio.gather(*(framework.run(job_of(tmp_path), name) for name in "ab"))
-        await framework.stop()
-        await framework.stop()
-        return [int(result.version) for result in both]
-
-    first, second = asyncio.run(run())
-    assert first == second
-    assert not is_alive(first)
+async def test_one_process_does_one_job_after_another_and_stop_leaves_nothing(tmp_path: Path) -> None:
+    framework = fake(tmp_path)
+    first, second = await asyncio.gather(*(framework.run(job_of(tmp_path), name) for name in "ab"))
+    await framework.stop()
+    await framework.stop()
+    assert first.version == second.version and not is_alive(int(first.version))
     assert not list(tmp_path.rglob("*.group.json"))
     assert "an import says hello on stdout" in (tmp_path / "adapter.stdout").read_text()
 
@@ -65,47 +60,45 @@ def test_one_process_does_one_job_after_another_and_stop_leaves_nothing(tmp_path
         ("failing", "RuntimeError: out of paper"),
     ],
 )
-def test_a_partial_result_is_a_failure_and_the_process_goes_on(tmp_path: Path, how: str, complaint: str) -> None:
-    async def run() -> None:
-        framework = fake(tmp_path)
-        before = await framework.run(job_of(tmp_path), "before")
-        with pytest.raises(FrameworkFailed, match=complaint) as failed:
-            await framework.run(job_of(tmp_path, how), "job")
-        assert "\n" not in str(failed.value)
-        assert (await framework.run(job_of(tmp_path), "after")).version == before.version
-        await framework.stop()
-
-    asyncio.run(run())
+async def test_a_partial_result_is_a_failure_and_the_process_goes_on(tmp_path: Path, how: str, complaint: str) -> None:
+    framework = fake(tmp_path)
+    before = await framework.run(job_of(tmp_path), "before")
+    with pytest.raises(FrameworkFailed, match=complaint) as failed:
+        await framework.run(job_of(tmp_path, how), "job")
+    assert "\n" not in str(failed.value)
+    assert (await framework.run(job_of(tmp_path), "after")).version == before.version
+    await framework.stop()
 
 
-def test_a_process_that_dies_is_a_failure_with_its_last_words_and_is_started_anew(tmp_path: Path) -> None:
-    async def run() -> None:
-        framework = fake(tmp_path)
-        with pytest.raises(FrameworkFailed, match=r"exit code 3.*its last words: the last straw"):
-            await framework.run(job_of(tmp_path, "dying"), "job")
-        assert len((await framework.run(job_of(tmp_path), "job")).samples) == len(ITEMS)
-        await framework.stop()
-
-    asyncio.run(run())
+async def test_a_process_that_dies_is_a_failure_with_its_last_words_and_is_started_anew(tmp_path: Path) -> None:
+    framework = fake(tmp_path)
+    with pytest.raises(FrameworkFailed, match=r"exit code 3.*its last words: the last straw"):
+        await framework.run(job_of(tmp_path, "dying"), "job")
+    assert len((await framework.run(job_of(tmp_path), "job")).samples) == len(ITEMS)
+    await framework.stop()
 
 
-def test_a_cancelled_job_ends_the_process_and_what_it_started(tmp_path: Path) -> None:
-    async def run() -> int:
-        framework = fake(tmp_path)
-        waiting = asyncio.create_task(framework.run(job_of(tmp_path, "hanging"), "job"))
-        await asyncio.to_thread(wait_until, lambda: text_of(tmp_path / "child"), "the adapter's child")
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        return int(text_of(tmp_path / "child"))
+async def test_a_cancelled_job_ends_the_process_and_what_it_started(tmp_path: Path) -> None:
+    waiting = asyncio.create_task(fake(tmp_path).run(job_of(tmp_path, "hanging"), "job"))
+    await asyncio.to_thread(wait_until, lambda: text_of(tmp_path / "child"), "the adapter's child")
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not is_alive(int(text_of(tmp_path / "child")))
 
-    assert not is_alive(asyncio.run(run()))
+
+HANGS = """
+import asyncio, pathlib, sys
+from tests.tasks.frameworks.test_process import fake, job_of
+workdir = pathlib.Path(sys.argv[1])
+asyncio.run(fake(workdir).run(job_of(workdir, "hanging"), "job"))
+"""
 
 
 def test_what_a_runner_leaves_that_was_killed_with_9_is_found_by_its_record(tmp_path: Path) -> None:
     workdir = tmp_path / "cells" / "some-cell" / "evals" / "fake"
-    argv = [sys.executable, str(Path(__file__).with_name("hang_in_adapter.py")), str(workdir)]
-    with subprocess.Popen(argv, env=os.environ | {"PYTHONPATH": str(ROOT)}) as runner:
+    argv, env = [sys.executable, "-c", HANGS, str(workdir)], os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(argv, env=env) as runner:
         wait_until(lambda: text_of(workdir / "child"), "the adapter's child")
         runner.send_signal(signal.SIGKILL)
     child = int(text_of(workdir / "child"))
@@ -115,9 +108,7 @@ def test_what_a_runner_leaves_that_was_killed_with_9_is_found_by_its_record(tmp_
     assert process_group.end_all_recorded(tmp_path / "cells") == 0
 
 
-def test_an_adapter_gets_what_is_named_and_no_secret_whatever_it_is_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_adapter_gets_what_is_named_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outside = (
         "AWS_SECRET_ACCESS_KEY GOOGLE_APPLICATION_CREDENTIALS HF_TOKEN SPECSWEEP_STORE https_proxy TOKEN DATABASE_URL "
         "GITHUB_PAT PREFECT_API_AUTH_STRING OPENAI_BASE_URL PYTHONSTARTUP WHATEVER_THIS_IS"
@@ -128,14 +119,9 @@ def test_an_adapter_gets_what_is_named_and_no_secret_whatever_it_is_called(
     for name, value in kept.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:/kept")
-
-    async def run() -> dict[str, str]:
-        framework = fake(tmp_path)
-        env: dict[str, str] = (await framework.run(job_of(tmp_path), "job")).samples[0].details["env"]
-        await framework.stop()
-        return env
-
-    env = asyncio.run(run())
+    framework = fake(tmp_path)
+    env: dict[str, str] = (await framework.run(job_of(tmp_path), "job")).samples[0].details["env"]
+    await framework.stop()
     assert "mine" not in env.values()
     assert env.items() >= kept.items()
     assert env["PATH"].endswith(":/kept")
@@ -143,23 +129,16 @@ def test_an_adapter_gets_what_is_named_and_no_secret_whatever_it_is_called(
     assert env["HF_HUB_OFFLINE"] == env["HF_DATASETS_OFFLINE"] == "1"
 
 
-def test_an_environment_that_is_missing_is_named_with_its_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_missing_environment_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-    async def run() -> None:
-        async with Frameworks(tmp_path) as frameworks:
-            with pytest.raises(FrameworkFailed, match="run `bin/environment hret`"):
-                frameworks.get("hret")
-
-    asyncio.run(run())
+    async with Frameworks(tmp_path) as frameworks:
+        with pytest.raises(FrameworkFailed, match="run `bin/environment hret`"):
+            frameworks.get("hret")
 
 
 MISBEHAVES = """
 import sys
-from tasks.frameworks.job import Result
-from tasks.frameworks.job import serve
+from tasks.frameworks.job import Result, serve
 
 def run(job):
     print("a progress bar on stdout")
@@ -173,25 +152,93 @@ serve("hret", run)
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+class Adapter:
+    """An adapter in its own environment, as the node runner keeps it: alive over many jobs."""
+
+    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+        self.process, self.folder, self.jobs = process, folder, 0
+
+    def run(self, job: Job) -> Result:
+        self.jobs += 1
+        path = self.folder / f"job-{self.jobs}.json"
+        write(path, job)
+        assert self.process.stdin and self.process.stdout
+        print(path, file=self.process.stdin, flush=True)
+        assert self.process.stdout.readline() == f"done {path}\n"
+        return read_result(result_of(path))
+
+
+@contextmanager
+def adapter(python: Path, module: str, folder: Path, env: Mapping[str, str] | None = None) -> Iterator[Adapter]:
+    argv = [str(python), "-m", module]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+    with (
+        (folder / "adapter.log").open("w", encoding="utf-8") as log,
+        subprocess.Popen(argv, **pipes, stderr=log, text=True, cwd=folder, env=environ) as process,  # type: ignore[call-overload]
+    ):
+        yield Adapter(process, folder)
+        assert process.stdin
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+
+
+def test_a_failed_job_or_one_that_cant_be_read_is_an_error_and_the_next_one_is_served(tmp_path: Path) -> None:
     (tmp_path / "misbehaves.py").write_text(MISBEHAVES, encoding="utf-8")
-    return tmp_path
-
-
-def test_a_failed_job_is_an_error_in_one_line_and_the_next_one_is_served(folder: Path) -> None:
-    with adapter(Path(sys.executable), "misbehaves", folder) as served:
-        errors = [
-            served.run(replace(job_of(folder), task=Task(suite), items=())).error for suite in ("exit", "raise", "fine")
-        ]
+    unreadable = tmp_path / "none.json"
+    with adapter(Path(sys.executable), "misbehaves", tmp_path) as served:
+        assert served.process.stdin and served.process.stdout
+        print(unreadable, file=served.process.stdin, flush=True)
+        assert served.process.stdout.readline() == f"done {unreadable}\n"
+        jobs = [replace(job_of(tmp_path), task=Task(suite), items=()) for suite in ("exit", "raise", "fine")]
+        errors = [served.run(job).error for job in jobs]
+    assert str(read_result(result_of(unreadable)).error).startswith("FileNotFoundError")
     assert errors == ["SystemExit: 0", "ValueError: one two", None]
-    log = (folder / "adapter.log").read_text(encoding="utf-8")
+    log = (tmp_path / "adapter.log").read_text(encoding="utf-8")
     assert "Traceback" in log and "a progress bar on stdout" in log
 
 
-def test_a_job_that_cant_be_read_is_an_error_too(folder: Path) -> None:
-    with adapter(Path(sys.executable), "misbehaves", folder) as served:
-        assert served.process.stdin and served.process.stdout
-        print(folder / "none.json", file=served.process.stdin, flush=True)
-        assert served.process.stdout.readline() == f"done {folder / 'none.json'}\n"
-    assert str(read_result(folder / "none.result.json").error).startswith("FileNotFoundError")
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Every processor has more to do than it can, so that what starts has to wait for one."""
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    yield
+    for each in hogs:
+        each.kill()
+        each.wait()
+
+
+def test_a_process_shows_what_it_was_started_with_as_soon_as_it_was_started(busy: None) -> None:
+    group = process_group.new_group(process_group.SESSION_VARIABLE)
+    mark = f"{group.variable}={group.mark}".encode()
+    missed = 0
+    for _ in range(60):
+        with subprocess.Popen(["sleep", "1000"], env=os.environ | group.env) as process:
+            missed += mark not in variables_of(process.pid)
+            process.kill()
+        assert variables_of(process.pid) == [], "it is gone"
+    assert missed == 0
+
+
+def test_who_carries_another_variable_too_can_be_left_out() -> None:
+    group = process_group.new_group(process_group.SESSION_VARIABLE)
+    engine = process_group.new_group(process_group.ENGINE_VARIABLE)
+    own = [subprocess.Popen(["sleep", "1000"], env=os.environ | group.env | more) for more in ({}, engine.env)]
+    assert sorted(process_group.members(group)) == sorted(process.pid for process in own)
+    assert process_group.members(group, without=process_group.ENGINE_VARIABLE) == [own[0].pid]
+    process_group.stop(group, terminate=[own[0].pid], grace_s=0.0)
+    assert [process.wait(60) for process in own] == [-signal.SIGTERM, -signal.SIGKILL]
+
+
+def test_a_peak_stays_when_the_memory_was_given_back_and_peaks_add_up() -> None:
+    grown = "kept = bytearray(96 * 2**20); del kept; print('grown', flush=True); input()"
+    argv = [sys.executable, "-c", grown]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"grown\n"
+        alone, own = peak_bytes([process.pid]), peak_bytes([os.getpid()])
+        both = peak_bytes([process.pid, os.getpid()])
+        assert alone is not None and own is not None and alone > 96 * 2**20
+        assert both is not None and both >= alone + own
+        process.communicate(b"\n")
+    assert peak_bytes([process.pid]) is None, "it is gone"
+    assert peak_bytes([]) is None

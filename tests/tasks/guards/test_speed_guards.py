@@ -1,27 +1,12 @@
 """Rates against memory, streams against fixed windows, the client's clock against the engine's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from configs.cell import Cell, Serving
 from configs.load import load_engine, load_gpu, load_model, load_precision, load_technique
-from tasks.guards.speed import (
-    ceiling_tok_s,
-    clock_mismatch,
-    floor_tok_s,
-    held_back,
-    impossible_prefill,
-    impossible_speed,
-    late_first_token,
-    step_bytes,
-    stream_mismatch,
-    streamed_in_lumps,
-    tokens_per_step,
-    too_slow,
-)
+from tasks.guards import speed
 from tasks.guards.steadiness import other_gpu
 from tasks.meters import parse
 from warehouse.ledger.verdicts import Finding
@@ -42,8 +27,8 @@ def cell_of(
 
 def bounds(cell: Cell, gpu: str, prompt_tokens: int, concurrency: int = 1) -> tuple[float | None, float | None]:
     """The slowest that is healthy and the fastest that is possible, with answers of 512 tokens."""
-    read = step_bytes(cell, prompt_tokens, 512, concurrency)
-    return floor_tok_s(cell, load_gpu(gpu), read), ceiling_tok_s(cell, load_gpu(gpu), read, 1.0, concurrency)
+    card, read = load_gpu(gpu), speed.step_bytes(cell, prompt_tokens, 512, concurrency)
+    return speed.floor_tok_s(cell, card, read), speed.ceiling_tok_s(cell, card, read, 1.0, concurrency)
 
 
 @pytest.mark.parametrize(
@@ -65,14 +50,12 @@ def bounds(cell: Cell, gpu: str, prompt_tokens: int, concurrency: int = 1) -> tu
         ("gb10", "gemma-4-31b", "nvfp4", 11, None),
     ],
 )
-def test_speeds_that_were_measured_on_healthy_engines_pass(
-    gpu: str, model: str, precision: str, short: float, long: float | None
-) -> None:
+def test_speeds_of_healthy_engines_pass(gpu: str, model: str, precision: str, short: float, long: float | None) -> None:
     for tok_s, prompt_tokens in ((short, 64), (long, 8000)):
         if tok_s is not None:
             floor, ceiling = bounds(cell_of(model, precision), gpu, prompt_tokens)
-            assert too_slow(tok_s, floor) is None
-            assert impossible_speed(tok_s, ceiling) is None
+            assert speed.too_slow(tok_s, floor) is None
+            assert speed.impossible_speed(tok_s, ceiling) is None
 
 
 @pytest.mark.parametrize(
@@ -92,53 +75,44 @@ def test_the_cards_of_a_cell_are_those_of_its_engines_arguments(args: str, cards
     assert cell_of(args=args).cards == cards
 
 
-def test_what_waits_for_a_slot_shares_no_step() -> None:
+def test_what_waits_for_a_slot_shares_no_step_and_a_cache_in_eight_bits_is_half_as_large() -> None:
     """At 16 in flight and 4 slots a step of the 31B makes 4 tokens, not 16."""
     held = cell_of().model_copy(update={"serving": SERVING.model_copy(update={"max_num_seqs": 4})})
     assert bounds(held, "h100", 64, 16) == bounds(held, "h100", 64, 4) == bounds(cell_of(), "h100", 64, 4)
-
-
-def test_a_cache_in_eight_bits_is_half_as_large() -> None:
-    wide, narrow = (step_bytes(cell_of(args=args), 8000, 512, 16) for args in ("", "--kv-cache-dtype fp8_e5m2"))
-    weights = step_bytes(cell_of(), 0, 1, 1)
+    wide, narrow = (speed.step_bytes(cell_of(args=args), 8000, 512, 16) for args in ("", "--kv-cache-dtype fp8_e5m2"))
+    weights = speed.step_bytes(cell_of(), 0, 1, 1)
     assert narrow - weights == pytest.approx((wide - weights) / 2)
 
 
 def test_steps_without_a_draft_count() -> None:
     """10 drafts with 25 accepted of 512 tokens are 1.05 tokens a step, though 3.5 in the steps that had a draft."""
     counted = parse("")._replace(drafts=10, draft_tokens=40, accepted_tokens=25)
-    assert tokens_per_step(cell_of(technique="ngram", k=4), 512, counted) == pytest.approx(512 / 487)
-    assert tokens_per_step(cell_of(), 512, counted) == 1.0, "AR commits one token a step whatever its engine counts"
-    assert tokens_per_step(cell_of(technique="mtp", k=4), 512, parse("")) is None
-
-
-def test_no_step_commits_more_than_k_plus_one() -> None:
-    """What was accepted behind the last token of a short answer is counted, too."""
+    assert speed.tokens_per_step(cell_of(technique="ngram", k=4), 512, counted) == pytest.approx(512 / 487)
+    assert speed.tokens_per_step(cell_of(), 512, counted) == 1.0, "AR commits one, whatever its engine counts"
+    assert speed.tokens_per_step(cell_of(technique="mtp", k=4), 512, parse("")) is None
+    # what was accepted behind the last token of a short answer is counted, too: no step commits more than K + 1
     counted = parse("")._replace(drafts=1, draft_tokens=15, accepted_tokens=15)
-    assert tokens_per_step(cell_of(technique="dflash", k=15), 8, counted) == 8
-    assert tokens_per_step(cell_of(technique="mtp", k=4), 64, counted._replace(accepted_tokens=64)) == 5
+    assert speed.tokens_per_step(cell_of(technique="dflash", k=15), 8, counted) == 8
+    assert speed.tokens_per_step(cell_of(technique="mtp", k=4), 64, counted._replace(accepted_tokens=64)) == 5
 
 
 def test_a_denoising_step_bounds_a_diffusion_cell() -> None:
     cell = cell_of("diffusiongemma-26b-a4b", technique="diffusion")
     counted = parse("")._replace(denoising_steps=34)
-    assert tokens_per_step(cell, 512, counted) == pytest.approx(512 / 34)
-    ceiling = ceiling_tok_s(cell, load_gpu("h200"), step_bytes(cell, 64, 512, 1), 512 / 34, 1)
-    assert impossible_speed(1267, ceiling) is None
-    assert impossible_speed(50_000, ceiling) is not None
+    assert speed.tokens_per_step(cell, 512, counted) == pytest.approx(512 / 34)
+    ceiling = speed.ceiling_tok_s(cell, load_gpu("h200"), speed.step_bytes(cell, 64, 512, 1), 512 / 34, 1)
+    assert speed.impossible_speed(1267, ceiling) is None
+    assert speed.impossible_speed(50_000, ceiling) is not None
 
 
 @pytest.mark.parametrize("where", ["engine", "technique"])
 def test_arguments_that_a_technique_adds_count_as_the_engines_own_do(where: str) -> None:
-    plain = cell_of()
-    given = ("-tp", "2", "--kv-cache-dtype", "fp8_e5m2", "--enforce-eager")
-    if where == "engine":
-        cell = plain.model_copy(update={"engine": plain.engine.model_copy(update={"args": given})})
-    else:
-        cell = plain.model_copy(update={"technique": plain.technique.model_copy(update={"engine_args": given})})
+    plain, given = cell_of(), ("-tp", "2", "--kv-cache-dtype", "fp8_e5m2", "--enforce-eager")
+    field = "args" if where == "engine" else "engine_args"
+    cell = plain.model_copy(update={where: getattr(plain, where).model_copy(update={field: given})})
     assert (cell.cards, cell.tensor_parallel) == (2, 2)
     assert cell.kv_bytes_per_token == plain.kv_bytes_per_token / 2
-    assert too_slow(8.8, bounds(cell, "h100", 64)[0]) is None
+    assert speed.too_slow(8.8, bounds(cell, "h100", 64)[0]) is None
 
 
 def test_of_an_argument_given_twice_the_technique_s_counts_as_it_stands_behind() -> None:
@@ -154,17 +128,10 @@ def request(ttft_ms: float | None, wall_ms: float, queue: float = 0.1, made: flo
     }  # fmt: skip
 
 
-CALM = request(15.0, 670.0)
-"""A stream of the tiny family on two cores."""
-
-BUSY = request(757.0, 870.0, queue=0.2, made=8.8, rest=110.0)
-"""The worst that was seen, at eight a second on two cores that others used: one of 88."""
-
-HELD = request(6509.1, 13000.0, rest=6450.0)
-"""What an engine would look like that makes an answer, and then plays it."""
-
-FOUR_DEEP = request(None, 4030.0, made=400.0, rest=3500.0)
-"""Not streamed, several at a time."""
+CALM = request(15.0, 670.0)  # a stream of the tiny family on two cores
+BUSY = request(757.0, 870.0, queue=0.2, made=8.8, rest=110.0)  # the worst of 88, at eight a second on two busy cores
+HELD = request(6509.1, 13000.0, rest=6450.0)  # an engine that makes an answer, and then plays it
+FOUR_DEEP = request(None, 4030.0, made=400.0, rest=3500.0)  # not streamed, several at a time
 
 STEADY, LUMPS, SHORT, JOINED = (100, 5), (100, 50), (9, 5), (16, 8)
 """Streams with K = 4: tokens, and those of the largest chunk. `JOINED` are four steps, of which two came together."""
@@ -173,26 +140,26 @@ STEADY, LUMPS, SHORT, JOINED = (100, 5), (100, 50), (9, 5), (16, 8)
 def slow(tok_s: float, *, gpu: str = "h100", generate: bool = False, **cell: str) -> Finding | None:
     served = cell_of(**cell)  # type: ignore[arg-type]
     served = served.model_copy(update={"engine": load_engine("transformers")}) if generate else served
-    return too_slow(tok_s, bounds(served, gpu, 64)[0])
+    return speed.too_slow(tok_s, bounds(served, gpu, 64)[0])
 
 
 def fast(tok_s: float, gpu: str, prompt_tokens: int = 64, concurrency: int = 1, **cell: str) -> Finding | None:
-    return impossible_speed(tok_s, bounds(cell_of(**cell), gpu, prompt_tokens, concurrency)[1])  # type: ignore[arg-type]
+    return speed.impossible_speed(tok_s, bounds(cell_of(**cell), gpu, prompt_tokens, concurrency)[1])  # type: ignore[arg-type]
 
 
 def streams(ratio: float, tok_s: float = 100.0) -> Finding | None:
     """Streams of one machine at this share of the rate of its fixed windows."""
     fixed = [0.99 * tok_s, tok_s, tok_s, tok_s, 1.01 * tok_s]
-    return stream_mismatch([0.98 * ratio * tok_s, ratio * tok_s, 1.01 * ratio * tok_s], fixed)
+    return speed.stream_mismatch([0.98 * ratio * tok_s, ratio * tok_s, 1.01 * ratio * tok_s], fixed)
 
 
 def first(*tokens: int | None, technique: str = "ar", k: int | None = None, **cell: Any) -> Finding | None:
     served = cell_of(technique=technique, k=k)
-    return late_first_token(served.model_copy(update=cell), [{"first_chunk_tokens": each} for each in tokens])
+    return speed.late_first_token(served.model_copy(update=cell), [{"first_chunk_tokens": each} for each in tokens])
 
 
 def prefill(model: str, precision: str, gpu: str, tok_s: float) -> Finding | None:
-    return impossible_prefill(cell_of(model, precision), load_gpu(gpu), tok_s)
+    return speed.impossible_prefill(cell_of(model, precision), load_gpu(gpu), tok_s)
 
 
 def card(gpu: str, name: str | None) -> Finding | None:
@@ -215,17 +182,17 @@ SOUND: dict[str, Finding | None] = {
     "a 26B's streams": streams(1.06, 268),
     "tiny streams": streams(0.69, 549),
     "tiny streams that are fast": streams(1.24, 549),
-    "scattered repeats": stream_mismatch([150.0, 170.0, 160.0], [60.0, 100.0, 160.0]),
-    "one of each": stream_mismatch([160.0], [100.0]),
+    "scattered repeats": speed.stream_mismatch([150.0, 170.0, 160.0], [60.0, 100.0, 160.0]),
+    "one of each": speed.stream_mismatch([160.0], [100.0]),
     "an H100": card("h100", "NVIDIA H100 80GB HBM3"),
     "nobody said": card("h100", None),
     "an A100": card("a100", "NVIDIA A100-PCIE-40GB"),
     "an H200": card("h200", "NVIDIA H200"),
     "a processor": card("cpu", CPU),
-    "a client that slept once": streamed_in_lumps([STEADY] * 9 + [LUMPS], 5),
-    "of fewer streams, too": streamed_in_lumps([STEADY] * 4 + [LUMPS], 5),
-    "two steps are an answer": streamed_in_lumps([SHORT] * 10, 5),
-    "half of them joined": streamed_in_lumps([(16, 5)] * 5 + [JOINED] * 5, 5),
+    "a client that slept once": speed.streamed_in_lumps([STEADY] * 9 + [LUMPS], 5),
+    "of fewer streams, too": speed.streamed_in_lumps([STEADY] * 4 + [LUMPS], 5),
+    "two steps are an answer": speed.streamed_in_lumps([SHORT] * 10, 5),
+    "half of them joined": speed.streamed_in_lumps([(16, 5)] * 5 + [JOINED] * 5, 5),
     "three quarters of what it multiplies": prefill("gemma-4-31b", "bf16", "h100", 12_000),
     "a prefill in four bits": prefill("gemma-4-31b", "nvfp4", "b200", 120_000),
     "nobody says what it computes": prefill("gemma-4-31b", "autoround-int4", "gb10", 1e9),
@@ -234,23 +201,23 @@ SOUND: dict[str, Finding | None] = {
     "some joined first steps": first(1, 1, 2, 2, technique="mtp", k=4),
     "two joined first steps": first(2, 2),
     "not streamed, or an older client's": first(None, None, None),
-    "a canvas comes whole": late_first_token(
+    "a canvas comes whole": speed.late_first_token(
         cell_of("diffusiongemma-26b-a4b", technique="diffusion"), [{"first_chunk_tokens": 4}] * 8
     ),
     "generate() verifies a draft": first(*[4] * 8, technique="mtp", k=4, engine=load_engine("transformers")),
-    "a client that saw all later": clock_mismatch([CALM, BUSY, FOUR_DEEP]),
+    "a client that saw all later": speed.clock_mismatch([CALM, BUSY, FOUR_DEEP]),
     **{
         f"{guard.__name__} without {untold}": guard([request(15.0, 600.0) | dict.fromkeys(untold)] * 4)
         for untold in (("engine_ttft_ms",), ("engine_ttft_ms", "engine_queue_ms"))
-        for guard in (clock_mismatch, held_back)
+        for guard in (speed.clock_mismatch, speed.held_back)
     },
-    "a row of before clocks": clock_mismatch([{"ttft_ms": 15.0, "wall_s": 0.6}]),
-    "calm first tokens": held_back([CALM] * 8),
-    "all as late as the worst": held_back([BUSY] * 8),
-    "of two streams both": held_back([HELD, HELD]),
-    "not most of them": held_back([HELD, HELD, CALM, CALM]),
-    "not streamed": held_back([FOUR_DEEP] * 4),
-    "long prompts, many at once": held_back([request(6500.0, 19000.0, made=4000.0, rest=12000.0)] * 8),
+    "a row of before clocks": speed.clock_mismatch([{"ttft_ms": 15.0, "wall_s": 0.6}]),
+    "calm first tokens": speed.held_back([CALM] * 8),
+    "all as late as the worst": speed.held_back([BUSY] * 8),
+    "of two streams both": speed.held_back([HELD, HELD]),
+    "not most of them": speed.held_back([HELD, HELD, CALM, CALM]),
+    "not streamed": speed.held_back([FOUR_DEEP] * 4),
+    "long prompts, many at once": speed.held_back([request(6500.0, 19000.0, made=4000.0, rest=12000.0)] * 8),
 }  # fmt: skip
 
 
@@ -275,16 +242,18 @@ FOUND: dict[str, dict[str, Finding | None]] = {
     },
     "stream_mismatch rejected": {
         **{f"(off by {ratio})": streams(ratio) for ratio in (0.5, 2.0, 0.66, 1.5)},
-        "(steady repeats)": stream_mismatch([150.0, 170.0, 160.0], [99.0, 100.0, 101.0]),
-        "(beyond two)": stream_mismatch([210.0, 220.0, 230.0], [60.0, 100.0, 160.0]),
-        "(one of each)": stream_mismatch([210.0], [100.0]),
+        "(steady repeats)": speed.stream_mismatch([150.0, 170.0, 160.0], [99.0, 100.0, 101.0]),
+        "(beyond two)": speed.stream_mismatch([210.0, 220.0, 230.0], [60.0, 100.0, 160.0]),
+        "(one of each)": speed.stream_mismatch([210.0], [100.0]),
     },
     "stream_burst rejected": {
-        "one burst": stream_mismatch([100.0, None, 100.0], [99.0, 100.0, 101.0]),
-        "1 of 4 streams": streamed_in_lumps([STEADY] * 3 + [LUMPS], 5),
-        "2 of 10 streams": streamed_in_lumps([STEADY] * 8 + [LUMPS] * 2, 5),
-        "6 of 10 streams of up to 20 tokens": streamed_in_lumps([(16, 5)] * 4 + [JOINED] * 6, 5),
-        "2 of 10 streams brought": streamed_in_lumps([(16, 8)] * 2 + [(16, 1)] * 8, 1),  # eight steps without a draft
+        "one burst": speed.stream_mismatch([100.0, None, 100.0], [99.0, 100.0, 101.0]),
+        "1 of 4 streams": speed.streamed_in_lumps([STEADY] * 3 + [LUMPS], 5),
+        "2 of 10 streams": speed.streamed_in_lumps([STEADY] * 8 + [LUMPS] * 2, 5),
+        "6 of 10 streams of up to 20 tokens": speed.streamed_in_lumps([(16, 5)] * 4 + [JOINED] * 6, 5),
+        "2 of 10 streams brought": speed.streamed_in_lumps(
+            [(16, 8)] * 2 + [(16, 1)] * 8, 1
+        ),  # eight steps without a draft
     },
     "other_gpu suspect": {
         name: card(gpu, name)
@@ -294,10 +263,10 @@ FOUND: dict[str, dict[str, Finding | None]] = {
         "2 of 3 streams had several tokens (median 4)": first(4, 4, 1),
         "(with drafts)": first(4, 4, 1, technique="mtp", k=4),
         "(with looked-up drafts)": first(4, 4, 1, technique="ngram", k=4),
-        "3 of 4 first tokens were seen 6500 ms or more after": held_back([CALM, HELD, HELD, HELD]),
+        "3 of 4 first tokens were seen 6500 ms or more after": speed.held_back([CALM, HELD, HELD, HELD]),
     },
     "clock_mismatch suspect": {
-        said: clock_mismatch([CALM, row, FOUR_DEEP])
+        said: speed.clock_mismatch([CALM, row, FOUR_DEEP])
         for said, row in {
             "1 of 3 requests": request(None, 600.0),
             "8.0 ms to the first token, of which the engine's own 12.0": request(8.0, 670.0, queue=3.0),

@@ -1,7 +1,5 @@
 """Environments are made once, survive kills, and say in one line why they cannot be made."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -9,7 +7,6 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,13 +67,9 @@ class Clone:
         (self.root / "requirements" / "node.txt").write_text(text + "\n")
 
     def start(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-I", str(self.root / "tasks" / "host" / "environments.py"), "python", "node"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "XDG_CACHE_HOME": str(self.cache), "PATH": "/usr/bin:/bin"},
-        )
+        argv = [sys.executable, "-I", str(self.root / "tasks" / "host" / "environments.py"), "python", "node"]
+        env = {**os.environ, "XDG_CACHE_HOME": str(self.cache), "PATH": "/usr/bin:/bin"}
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
     def ensure(self) -> Path:
         with self.start() as process:
@@ -103,8 +96,7 @@ def test_made_once_and_again_only_for_other_pins(clone: Clone) -> None:
     assert subprocess.run([python, "-c", "import httpx, yaml"], check=False).returncode == 0
     assert list(python.parents[1].rglob("httpx.*.pyc")), "byte-compiled"
     clone.pin(f"# reworded\n\ndummy @ {clone.package.as_uri()}  # a remark")
-    assert clone.ensure() == python
-    assert clone.builds() == 1
+    assert clone.ensure() == python and clone.builds() == 1
     clone.pin(f"dummy @ {clone.package.as_uri()}#subdirectory=.")
     assert clone.ensure() != python
     assert python.exists(), "another clone may still use it"
@@ -119,13 +111,10 @@ def test_a_stopped_install_is_made_cleanly_by_the_next(clone: Clone, how: signal
         process.send_signal(how)
         process.stderr and process.stderr.read()
     assert process.returncode == {signal.SIGKILL: -9, signal.SIGINT: 130}[how]
-    if how is signal.SIGINT:
-        assert clone.folders() == []
-    else:
-        assert [(p / environments.READY).exists() for p in clone.folders()] == [False]
+    left = [(folder / environments.READY).exists() for folder in clone.folders()]
+    assert left == ([] if how is signal.SIGINT else [False])
     clone.hold.unlink()
-    assert clone.ensure().exists()
-    assert clone.builds() == 2
+    assert clone.ensure().exists() and clone.builds() == 2
 
 
 @pytest.mark.slow(12)
@@ -138,8 +127,7 @@ def test_two_at_once_install_once(clone: Clone) -> None:
             assert "another process is making it" in second.stderr.readline()
             clone.hold.unlink()
             paths = {process.communicate(timeout=240)[0] for process in (first, second)}
-    assert len(paths) == 1
-    assert clone.builds() == 1
+    assert len(paths) == 1 and clone.builds() == 1
 
 
 @pytest.mark.slow(16)
@@ -147,31 +135,23 @@ def test_a_failing_requirement_ends_in_one_clear_line(clone: Clone) -> None:
     clone.pin("missing @ file:///nowhere/missing-1-py3-none-any.whl")
     with clone.start() as process:
         out, err = process.communicate(timeout=240)
-    assert process.returncode == 1
-    assert out == ""
+    assert (process.returncode, out, clone.folders()) == (1, "", [])
     line = err.splitlines()[-1]
     assert line.startswith("specsweep: the node environment cannot be made: uv: ")
-    assert "; pip: " in line
-    assert "nowhere/missing-1-py3-none-any.whl" in line
+    assert "; pip: " in line and "nowhere/missing-1-py3-none-any.whl" in line
     assert "Log: " in line and "Remedy: " in line
-    assert clone.folders() == []
 
 
-def test_missing_system_libraries_are_named_with_their_packages(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_a_machine_lacks_is_named_before_any_download(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=10, used=9, free=1234))
+        with pytest.raises(InstallError) as error:
+            check_machine(ENVIRONMENTS["node"], tmp_path)
+    assert str(error.value).startswith(f"{tmp_path} has 1234 bytes free, 0.6 GB are needed.")
     monkeypatch.setattr(environment_spec, "has_library", lambda _: False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InstallError, match="apt-get install libnuma1 libgomp1 util-linux"):
         check_machine(ENVIRONMENTS["engine-cpu"], tmp_path)
-
-
-def test_a_full_disk_is_named_before_anything_is_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10, 9, 1234))
-    with pytest.raises(InstallError) as error:
-        check_machine(ENVIRONMENTS["node"], tmp_path)
-    assert str(error.value).startswith(f"{tmp_path} has 1234 bytes free, 0.6 GB are needed.")
 
 
 def test_without_a_compiler_the_addon_is_a_reason_not_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -182,7 +162,6 @@ def test_without_a_compiler_the_addon_is_a_reason_not_an_error(monkeypatch: pyte
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    """A package of one empty module."""
     path = tmp_path / "laid-1-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("laid.py", "")
@@ -201,10 +180,7 @@ def laid_over(folder: Path, pins: str, tools: Path | None = None) -> str:
     return installer.lay_over(Path(sys.executable))
 
 
-def installer_of(
-    folder: Path, wheel: Path, like: environments.Name, tools: Path | None, imports: str = "laid"
-) -> Installer:
-    """What makes an environment of the wheel alone."""
+def made_of(folder: Path, wheel: Path, like: environments.Name, tools: Path | None, imports: str = "laid") -> Installer:
     pins = folder.with_suffix(".txt")
     pins.write_text(f"laid @ {wheel.as_uri()}\n")
     spec = replace(ENVIRONMENTS[like], pins=str(pins), imports=imports)
@@ -222,7 +198,7 @@ def test_an_overlay_is_a_folder_and_leaves_its_environment_alone(tmp_path: Path,
 
 @pytest.mark.slow(11)
 def test_only_for_tests_garbage_is_collected_less_often(tmp_path: Path, wheel: Path) -> None:
-    installer = installer_of(tmp_path / "made", wheel, "dev", None)
+    installer = made_of(tmp_path / "made", wheel, "dev", None)
     installer.build()
     threshold = "import gc, sys; sys.exit(gc.get_threshold()[0] < 100_000)"
     assert subprocess.run([installer.python, "-c", threshold], check=False).returncode == 0
@@ -256,18 +232,13 @@ def broken(tmp_path: Path) -> Path:
     return tmp_path / "tools/bin/python"
 
 
-def test_what_uv_can_not_install_pip_does(tmp_path: Path, wheel: Path, broken: Path) -> None:
+def test_pip_does_what_uv_can_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wheel: Path, broken: Path) -> None:
     assert laid_over(tmp_path, f"laid @ {wheel.as_uri()}", broken) == "pip; uv: error: no such luck"
-    installer = installer_of(tmp_path / "made", wheel, "node", broken)
+    installer = made_of(tmp_path / "made", wheel, "node", broken)
     assert installer.build() == "pip; uv: error: no such luck"
     assert not list(installer.folder.glob("lib/*/site-packages/pip")), "lent by the tools"
-
-
-def test_pip_installs_where_uv_can_not_be_told_how(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wheel: Path, broken: Path
-) -> None:
     monkeypatch.setenv("PIP_ONLY_BINARY", ":all:")
-    assert laid_over(tmp_path, f"laid @ {wheel.as_uri()}", broken) == "pip"
+    assert laid_over(tmp_path, f"laid @ {wheel.as_uri()}", broken) == "pip", "uv can't be told how"
 
 
 def test_byte_code_is_shared_by_environments_that_have_the_same_files(tmp_path: Path, wheel: Path) -> None:
@@ -275,7 +246,7 @@ def test_byte_code_is_shared_by_environments_that_have_the_same_files(tmp_path: 
         archive.writestr("whole/__init__.py", "")
         archive.writestr("whole/tests/test_it.py", "")
     for name in ("one", "two"):
-        installer_of(tmp_path / name, wheel, "node", environments.ensure("uv"), imports="whole").build()
+        made_of(tmp_path / name, wheel, "node", environments.ensure("uv"), imports="whole").build()
     one, two = (sorted(tmp_path.glob(f"{name}/lib/*/site-packages/whole/**/*.pyc")) for name in ("one", "two"))
     assert [code.name.split(".")[0] for code in two] == ["__init__"], "tests are compiled when they are imported"
     assert one[0].samefile(two[0])
@@ -297,7 +268,6 @@ def test_torchvision_describes_only_ops_that_it_has(tmp_path: Path, has_ops: boo
 
 
 def refused(repo: Path, python: Path) -> str:
-    """The one line that a Python is refused with."""
     argv, env = [repo / "bin" / "environment", "node"], {**os.environ, "PYTHON": str(python)}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
@@ -321,33 +291,23 @@ def test_a_python_that_is_not_there_or_was_not_tried_is_refused_in_one_line(repo
         assert f"{python} is {version}" in refused(repo_root, python)
 
 
-BUILT = "import sys, sysconfig; sys.base_prefix = '/opt'; sysconfig.get_config_var = lambda name: '{}'"
-
-
 @pytest.mark.parametrize(("flags", "taken"), [("--enable-optimizations", "second"), ("", "first")])
-def test_an_optimized_python_goes_before_those_that_are_not(
-    repo_root: Path, tmp_path: Path, flags: str, taken: str
-) -> None:
-    pythons = [pretending(tmp_path / "first", BUILT.format("")), pretending(tmp_path / "second", BUILT.format(flags))]
+def test_an_optimized_python_goes_first(repo_root: Path, tmp_path: Path, flags: str, taken: str) -> None:
+    built = "import sys, sysconfig; sys.base_prefix = '/opt'; sysconfig.get_config_var = lambda name: '{}'"
+    pythons = [pretending(tmp_path / "first", built.format("")), pretending(tmp_path / "second", built.format(flags))]
     env = {**os.environ, "PYTHON": " ".join(map(str, pythons))}
     asked = subprocess.run([repo_root / "bin" / "environment", "node"], env=env, capture_output=True, text=True)
     assert (asked.returncode, asked.stdout) == (3, f"{taken}\n"), asked.stderr
 
 
-UNHASHED = {"engine-suffix.txt", "hret-overrides.txt", "lab-runtime.txt", "torch-cpu.txt"}
-"""Why: requirements/compile.sh."""
-
-
 def test_every_pin_has_its_hashes_and_names_no_host_and_a_new_hash_reinstalls_nothing(repo_root: Path) -> None:
+    unhashed = {"engine-suffix.txt", "hret-overrides.txt", "lab-runtime.txt", "torch-cpu.txt"}  # compile.sh says why
     for file in (repo_root / "requirements").glob("*.txt"):
         text = file.read_text()
         assert "://" not in text and "file:" not in text and "-index" not in text, file
         lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-        assert all(" --hash=sha256:" in line for line in lines) == (file.name not in UNHASHED), file
+        assert all(" --hash=sha256:" in line for line in lines) == (file.name not in unhashed), file
         assert not any("--hash" in pin for pin in pins_in(file)), file
-
-
-BEST = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
 
 
 @pytest.mark.parametrize(
@@ -374,7 +334,7 @@ BEST = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
     ],
 )
 def test_uv_is_told_what_pip_was_told(listed: str, variables: dict[str, str], arguments: list[str]) -> None:
-    assert for_uv(listed) == (BEST | variables, arguments)
+    assert for_uv(listed) == ({"UV_INDEX_STRATEGY": "unsafe-best-match"} | variables, arguments)
 
 
 @pytest.mark.parametrize("key", ["only-binary", "no-binary", "target", "use-feature", "never-heard-of"])

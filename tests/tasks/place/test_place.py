@@ -1,14 +1,10 @@
 """Where a step was measured, as its provenance says: the machine, its cards and price, and what was served."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import sys
-import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +15,13 @@ from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_sweep
 from tasks.client import Client
-from tasks.engine.command import EngineCommand, engine_command, full_environment
+from tasks.engine.command import engine_command, full_environment
 from tasks.engine.server import Engine, EngineFailed, free_port
 from tasks.host.hub import resolved_commit
 from tasks.place import gpu, provenance
 from tasks.place.provenance import price_usd_h, unlike_its_label
 from tests.fake_run import FakeRun
+from tests.loopback import Answering, serving
 
 COMMIT, OTHER = "a" * 40, "b" * 40
 
@@ -73,16 +70,14 @@ def gathered(run: FakeRun, folder: Path, served: Cell | None = None, **env: str)
     return asyncio.run(ask())
 
 
-def test_the_cards_that_the_engine_uses_are_named_with_their_clock_under_load(tmp_path: Path, two_cards: None) -> None:
+def test_the_engines_cards_are_named_with_their_clock_under_load(tmp_path: Path, two_cards: None) -> None:
     place = gathered(FakeRun(tmp_path), tmp_path, CUDA_VISIBLE_DEVICES="1")
     assert (place["gpu_name"], place["gpu_uuid"], place["gpus"]) == ("NVIDIA H200", "GPU-bbbb", 1)
     assert place["machine"] == f"{place['host']} GPU-bbbb driver 580.1 vllm fake"
     assert place["gpu_clock_mhz"] == 1980, "while the engine generates: idle, this card has 300"
-
-
-def test_a_clock_that_no_generation_showed_costs_no_step(tmp_path: Path, two_cards: None) -> None:
-    place = gathered(FakeRun(tmp_path), tmp_path, FAKE_ENGINE="error")
-    assert place["gpu_clock_mhz"] is None and place["gpu_name"] == "NVIDIA H100 80GB HBM3"
+    (tmp_path / "most").unlink()
+    idle = gathered(FakeRun(tmp_path / "idle"), tmp_path, FAKE_ENGINE="error")
+    assert idle["gpu_clock_mhz"] is None and idle["gpu_name"] == "NVIDIA H100 80GB HBM3", "it costs no step"
 
 
 def test_a_driver_or_an_engine_that_was_upgraded_makes_another_machine(tmp_path: Path, two_cards: None) -> None:
@@ -109,11 +104,10 @@ def test_visible_cards_are_those_that_cuda_shows(said: str | None, uuids: list[s
     assert [card.uuid for card in gpu.visible(gpu.cards() or [], said)] == uuids
 
 
-@pytest.mark.parametrize("flags", [("--tensor-parallel-size", "2"), ("--tensor_parallel_size=2",), ("-tp", "2")])
-def test_a_model_on_two_cards_uses_two(flags: tuple[str, ...], tmp_path: Path, two_cards: None) -> None:
+def test_a_model_on_two_cards_uses_two(tmp_path: Path, two_cards: None) -> None:
     run = FakeRun(tmp_path)
     cell = run.planned.cell
-    served = cell.model_copy(update={"engine": cell.engine.model_copy(update={"args": flags})})
+    served = cell.model_copy(update={"engine": cell.engine.model_copy(update={"args": ("--tensor_parallel_size=2",)})})
     place = gathered(run, tmp_path, served)
     assert (place["gpus"], place["gpu_uuid"]) == (2, "GPU-aaaa,GPU-bbbb")
 
@@ -126,9 +120,7 @@ def test_a_model_on_two_cards_uses_two(flags: tuple[str, ...], tmp_path: Path, t
         ("| NVIDIA-SMI 580.95.05   Driver Version: 580.95.05   CUDA Version: N/A |", None),
     ],
 )
-def test_the_drivers_cuda_is_read_in_both_spellings(
-    head: str, version: str | None, tmp_path: Path, two_cards: None
-) -> None:
+def test_both_spellings_of_cuda_are_read(head: str, version: str | None, tmp_path: Path, two_cards: None) -> None:
     (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\necho '{head}'\n")
     assert gpu.cuda_version() == version
 
@@ -166,11 +158,8 @@ def test_the_hubs_main_is_recorded_as_the_commit_that_was_served(tmp_path: Path)
     write_cache(tmp_path / "hf", "some/draft", {}, OTHER)
     place = gathered(run, tmp_path, HF_HOME=str(tmp_path / "hf"))
     assert (place["model_revision"], place["draft_revision"]) == (COMMIT, OTHER)
-
-
-def test_a_commit_that_the_cache_does_not_tell_is_unknown(tmp_path: Path) -> None:
     env = {"HF_HOME": str(tmp_path)}
-    assert resolved_commit("some/model", None, env) is None
+    assert resolved_commit("some/model", None, env) is None, "the cache does not tell it"
     write_cache(tmp_path, "some/model", {"v2": OTHER}, COMMIT, OTHER)
     assert resolved_commit("some/model", None, env) is None, "two snapshots, and nothing says which one is main"
     assert resolved_commit("some/model", "v2", env) == OTHER
@@ -178,36 +167,25 @@ def test_a_commit_that_the_cache_does_not_tell_is_unknown(tmp_path: Path) -> Non
 
 
 def test_another_server_on_the_port_is_not_our_engine(tmp_path: Path) -> None:
-    class Stranger(BaseHTTPRequestHandler):
+    class Stranger(Answering):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"data": [{"id": "somebody-else"}]}')
+            self.reply(200, b'{"data": [{"id": "somebody-else"}]}')
 
-        def log_message(self, *_: Any) -> None:
-            return
-
-    stranger = ThreadingHTTPServer(("127.0.0.1", 0), Stranger)
-    threading.Thread(target=stranger.serve_forever, daemon=True).start()
-    engine = Engine(serving_on(stranger.server_port, tmp_path), stranger.server_port, tmp_path, 300)
-    try:
-        with pytest.raises(EngineFailed, match="Address already in use"):
-            asyncio.run(engine.start(lambda _: None))
-    finally:
-        engine.stop()
-        stranger.shutdown()
-        stranger.server_close()
-
-
-def serving_on(port: int, folder: Path) -> EngineCommand:
-    return engine_command(FakeRun(folder).planned.cell, port, folder)
+    with serving(Stranger) as address:
+        port = int(address.split(":")[1])
+        engine = Engine(engine_command(FakeRun(tmp_path).planned.cell, port, tmp_path), port, tmp_path, 300)
+        try:
+            with pytest.raises(EngineFailed, match="Address already in use"):
+                asyncio.run(engine.start(lambda _: None))
+        finally:
+            engine.stop()
 
 
 def test_the_log_of_an_earlier_start_stays(tmp_path: Path) -> None:
     (tmp_path / "engine.log").write_text("the first start\n")
     (tmp_path / "engine-1.log").write_text("one before\n")
     port = free_port()
-    engine = Engine(serving_on(port, tmp_path), port, tmp_path, 300)
+    engine = Engine(engine_command(FakeRun(tmp_path).planned.cell, port, tmp_path), port, tmp_path, 300)
     try:
         asyncio.run(engine.start(lambda _: None))
     finally:
@@ -217,9 +195,8 @@ def test_the_log_of_an_earlier_start_stays(tmp_path: Path) -> None:
     assert "fake_engine.py" in engine.log_path.read_text() and engine.log_path.name == "engine.log"
 
 
-def test_an_engine_compiles_once_for_all_runners_of_a_user_and_another_one_for_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_compiles_once_for_all_runners_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And another one for itself."""
     run = FakeRun(tmp_path, "ar mtp")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     roots = []
@@ -242,18 +219,12 @@ def test_a_techniques_arguments_follow_the_engines_and_make_another_cell(tmp_pat
 
 
 @pytest.mark.parametrize(("paid", "price"), [("2.25", 2.25), ("", None)])
-def test_what_was_paid_counts_and_a_machine_without_a_price_has_none(
-    paid: str, price: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_paid_counts(paid: str, price: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = expand(load_sweep("full")).cells[0]
     monkeypatch.delenv("SPECSWEEP_PRICE_USD_H", raising=False)
     assert price_usd_h(planned) == planned.gpu.price_spot_usd_h is not None
     monkeypatch.setenv("SPECSWEEP_PRICE_USD_H", paid)
     assert price_usd_h(planned) == price
-
-
-AWQ = "name: bf16\nbytes_per_param: 0.52\n"
-"""Takes the place of the precision that the fake run's rows name."""
 
 
 def in_precision(cell: Cell, **fields: object) -> Cell:
@@ -275,10 +246,11 @@ def cell(tmp_path: Path) -> Cell:
 def test_a_checkpoint_without_a_word_of_quantisation_is_not_in_four_bits(tmp_path: Path, cell: Cell) -> None:
     keep(tmp_path, '{"model_type": "x", "quantization_config": null, "text_config": {}}')
     said = unlike_its_label(in_precision(cell, bytes_per_param=0.52), COMMIT, {"HF_HOME": str(tmp_path)})
-    assert said is not None and "\n" not in said
-    assert said.startswith(
-        "fake-model awq ar: some/model is no checkpoint in awq: its config.json has no quantization_"
-    )
+    wanted = "fake-model awq ar: some/model is no checkpoint in awq: its config.json has no quantization_"
+    assert said is not None and said.startswith(wanted) and "\n" not in said
+    (tmp_path / "config.json").write_text("{}")
+    own = cell.model_copy(update={"model": cell.model.model_copy(update={"hub_id": str(tmp_path)})})
+    assert unlike_its_label(in_precision(own, bytes_per_param=0.52), None, {}) is not None, "nor is one's own"
 
 
 @pytest.mark.parametrize(
@@ -296,7 +268,7 @@ def test_a_checkpoint_without_a_word_of_quantisation_is_not_in_four_bits(tmp_pat
     ],
     ids=["awq", "compressed", "of its text", "ModelOpt's file", "odd", "not here", "dtype", "16 bits", "made at load"],
 )
-def test_one_that_says_its_format_or_that_nobody_can_tell_of_is_measured(
+def test_a_format_that_is_said_or_unknown_is_measured(
     tmp_path: Path, cell: Cell, precision: dict[str, object], files: dict[str, object]
 ) -> None:
     for name, content in files.items():
@@ -304,16 +276,10 @@ def test_one_that_says_its_format_or_that_nobody_can_tell_of_is_measured(
     assert unlike_its_label(in_precision(cell, **precision), COMMIT, {"HF_HOME": str(tmp_path)}) is None
 
 
-def test_a_folder_of_ones_own_is_looked_at_too(tmp_path: Path, cell: Cell) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    own = cell.model_copy(update={"model": cell.model.model_copy(update={"hub_id": str(tmp_path)})})
-    assert unlike_its_label(in_precision(own, bytes_per_param=0.52), None, {}) is not None
-
-
 @pytest.mark.slow(8)
 def test_such_a_cell_is_rejected_before_anything_is_measured(tmp_path: Path, node_python: Path) -> None:
     (tmp_path / "precisions").mkdir()
-    (tmp_path / "precisions" / "bf16.yaml").write_text(AWQ)
+    (tmp_path / "precisions" / "bf16.yaml").write_text("name: bf16\nbytes_per_param: 0.52\n")  # as AWQ has
     run = FakeRun(tmp_path)
     keep(tmp_path / "hf", "{}")
     code, said = run.finish(node_python, HF_HOME=str(tmp_path / "hf"))

@@ -1,6 +1,4 @@
-"""The real sandbox against programs that mean harm: each is stopped, and named."""
-
-from __future__ import annotations
+"""The real sandbox against programs that mean harm: each is stopped, and named. And whether a right one is found so."""
 
 import errno
 import os
@@ -11,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from configs.steps.prompts import Case, Check
+from configs.steps.prompts import Case, Check, Workload, workloads_of
 from tasks.sandbox.fences import AARCH64, ALLOW, REFUSE, X86_64, filter_of
-from tasks.sandbox.run import Ran, run, why_no_sandbox
+from tasks.sandbox.run import Programs, Ran, checked, run, why_no_sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fences are Linux's")
 
@@ -32,13 +30,9 @@ def ran(source: str, seconds: float = 30, memory_mib: int = 512, case: Case = NO
     return run(source, check, case, fenced=fenced)
 
 
-def test_a_program_reads_its_input_and_prints() -> None:
-    assert ran("print(sum(map(int, input().split())))", case=Case(stdin="1 2 3\n", stdout="6")) == Ran(
-        "ended", "6\n", ""
-    )
-
-
-def test_the_standard_library_is_there_and_nothing_else() -> None:
+def test_the_standard_library_is_there_and_nothing_else_besides_the_input() -> None:
+    found = ran("print(sum(map(int, input().split())))", case=Case(stdin="1 2 3\n", stdout="6"))
+    assert found == Ran("ended", "6\n", "")
     source = (
         "from __future__ import annotations\nimport csv, dataclasses, datetime, heapq, itertools, json, re\n"
         "import zoneinfo, unicodedata, fractions, hashlib, zlib, decimal, random, typing, enum, functools, statistics\n"
@@ -103,21 +97,15 @@ def test_the_kernel_refuses_it_to_c_as_well() -> None:
     assert ran(source).stdout == "[-1, -1, -1, -1, -1, -1] 1\n"  # pidfd, io_uring, clone3, Landlock
 
 
-def test_a_program_that_eats_memory_gets_no_more() -> None:
-    found = ran("x = []\nwhile True: x.append(bytearray(1 << 20))", memory_mib=128)
-    assert (found.ending, found.reason) == ("failed", "line 2: MemoryError")
-
-
-@pytest.mark.parametrize("source", ["while True: pass", "import time\ntime.sleep(60)", "sum(range(10 ** 12))"])
-def test_a_program_that_never_ends_is_ended(source: str) -> None:
-    assert ran(source, seconds=1) == Ran("timed_out", "", "still running after 1 s")
-
-
-def test_a_program_that_closes_its_output_and_goes_on_is_ended_too() -> None:
+def test_a_program_that_never_ends_is_ended_though_it_closed_its_output() -> None:
+    for source in ("while True: pass", "import time\ntime.sleep(60)", "sum(range(10 ** 12))"):
+        assert ran(source, seconds=1) == Ran("timed_out", "", "still running after 1 s"), source
     assert ran("import os\nos.close(1)\nos.close(2)\nwhile True: pass", seconds=1).ending == "timed_out"
 
 
-def test_a_program_that_prints_a_gigabyte_is_cut_off() -> None:
+def test_a_program_that_eats_memory_or_prints_a_gigabyte_gets_no_more() -> None:
+    found = ran("x = []\nwhile True: x.append(bytearray(1 << 20))", memory_mib=128)
+    assert (found.ending, found.reason) == ("failed", "line 2: MemoryError")
     found = ran("import sys\nfor _ in range(1024): sys.stdout.write('x' * (1 << 20))")
     assert (found.ending, found.reason) == ("failed", "printed more than 64 KiB")
     assert len(found.stdout) < 1 << 20
@@ -143,33 +131,28 @@ def test_it_sees_neither_this_environment_nor_another_s_files(monkeypatch: pytes
     assert found.reason.startswith("line 2: OSError: [Errno 9]")
 
 
-def test_its_folder_is_empty_and_gone_afterwards() -> None:
+def test_its_folder_is_empty_and_gone_afterwards_and_it_can_not_say_that_it_was_not_run() -> None:
     cwd = ran("import os\nprint(os.getcwd())").stdout.strip()
     assert "specsweep-program-" in cwd and not Path(cwd).exists()
-
-
-def test_it_can_not_say_that_it_was_not_run() -> None:
-    assert ran("import sys\nprint('no sandbox here', file=sys.stderr)\nsys.exit(97)").ending == "failed"
+    assert ran("import sys\nprint('no sandbox here', file=sys.stderr)\nsys.exit(97)").ending == "failed", "it was run"
 
 
 def test_without_fences_only_limits_are_left() -> None:
     assert ran("print(len(open('/etc/passwd').read()) > 0)", fenced=False).stdout == "True\n"
     assert ran("while True: pass", seconds=1, fenced=False).ending == "timed_out"
-    assert ran("print('x', file=open('mine.txt', 'w'), flush=True)", fenced=False).ending == "failed", (
-        "no file may have a byte"
-    )
+    found = ran("print('x', file=open('mine.txt', 'w'), flush=True)", fenced=False)
+    assert found.ending == "failed", "no file may have a byte"
 
 
 def test_where_the_kernel_has_no_fences_nothing_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A Python that takes itself for another machine's: there is no list of system calls for it."""
     lying = tmp_path / "python"
-    lines = ["#!/bin/sh", f'exec "{sys.executable}" -I -S -B -X utf8 -c "', "import platform, runpy, sys"]
-    lines += [
-        "platform.machine = lambda: 'riscv64'",
-        "sys.argv[:] = sys.argv[1:]",
-        "runpy.run_path(sys.argv[0], {}, '__main__')",
-    ]
-    lying.write_text("\n".join([*lines, '" "$6" "$7"']) + "\n", encoding="ascii")
+    program = (
+        "import platform, runpy, sys\nplatform.machine = lambda: 'riscv64'\n"
+        "sys.argv[:] = sys.argv[1:]\nrunpy.run_path(sys.argv[0], {}, '__main__')\n"
+    )
+    started = f'#!/bin/sh\nexec "{sys.executable}" -I -S -B -X utf8 -c "\n{program}" "$6" "$7"\n'
+    lying.write_text(started, encoding="ascii")
     lying.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(lying))
     found = ran("print(1)")
@@ -218,3 +201,111 @@ def test_a_filter_ends_in_a_refusal_and_names_each_call_once(machine: object) ->
     assert [step[3] for step in steps[-2:]] == [REFUSE, ALLOW]
     for place, (_, if_so, if_not, _) in enumerate(steps):
         assert place + 1 + max(if_so, if_not) < len(steps) or place == len(steps) - 1, "no jump leaves the filter"
+
+
+def block(source: str) -> str:
+    return f"Sure!\n\n```python\n{source}\n```\nIt prints what you asked for."
+
+
+NO_PROGRAM = "no program: no code block in the answer that is ended"
+TWICE = Check(function="twice", cases=(Case(arguments=(2,), stdout="4"), Case(arguments=("ab",), stdout="abab")))
+
+
+@pytest.mark.parametrize(
+    ("source", "outcome", "reason"),
+    [
+        ("def twice(x):\n    return x + x", "correct", "all of 2 cases"),
+        ("print('hello')\ndef twice(x):\n    return 2 * x\nprint(twice(1))", "correct", "all of 2 cases"),
+        ("def twice(x):\n    return x * x", "failed", "case 2: line 2: TypeError: can't multiply sequence by non-int"),
+        ("def twice(x):\n    return 5", "wrong", "case 1: printed '5', right is '4'"),
+        ("def double(x):\n    return x + x", "failed", "case 1: NameError: no function 'twice' in the program"),
+        ("if __name__ == '__main__':\n    exit(1)\ndef twice(x):\n    return x + x", "correct", "all of 2 cases"),
+    ],
+)
+def test_a_function_is_held_to_its_cases(source: str, outcome: str, reason: str) -> None:
+    found = checked(block(source), TWICE, fenced=True)
+    assert found.outcome == outcome and found.reason.startswith(reason), found
+
+
+def test_a_program_is_held_to_what_it_prints_and_blanks_at_ends_do_not_count() -> None:
+    check = Check(cases=(Case(stdin="3\n", stdout="1\n2\n3\n"),))
+    right = "for i in range(int(input())): print(i + 1, end=' \\n')\nprint()"
+    assert checked(block(right), check, fenced=True).outcome == "correct"
+    wrong = checked(block("print(1)\nprint(2)"), check, fenced=True)
+    assert (wrong.outcome, wrong.reason) == ("wrong", r"case 1: printed '1\n2', right is '1\n2\n3'")
+    slow = Check(cases=check.cases, seconds=1)
+    assert checked(block("while True: pass"), slow, fenced=True).outcome == "timed_out"
+    assert checked("I can't.", TWICE, fenced=True) == ("failed", NO_PROGRAM)
+
+
+LONGEST_RUN = '''
+def longest_run(numbers: list[int]) -> list[int]:
+    """Start and length of the longest stretch of numbers that rise by one."""
+    best, start = [0, 0], 0
+    for place in range(len(numbers)):
+        if place and numbers[place] != numbers[place - 1] + 1:
+            start = place
+        if place - start + 1 > best[1]:
+            best = [start, place - start + 1]
+    return best
+'''
+
+SHOP = """
+import sys
+from dataclasses import dataclass
+
+
+@dataclass
+class Article:
+    count: int
+    price: int
+
+
+stock: dict[str, Article] = {}
+for line in map(str.strip, sys.stdin):
+    match line.split():
+        case []:
+            continue
+        case ["add", name, count, price]:
+            stock.setdefault(name, Article(0, 0)).count += int(count)
+            stock[name].price = int(price)
+        case ["sell", name, wanted]:
+            article, count = stock.get(name, Article(0, 0)), int(wanted)
+            if article.count < count:
+                print(f"only {article.count} {name} left")
+            else:
+                article.count -= count
+                print(f"sold {count} {name} for {count * article.price}")
+        case ["value"]:
+            print(sum(article.count * article.price for article in stock.values()))
+        case ["list"]:
+            for name, article in sorted(stock.items()):
+                if article.count:
+                    print(name, article.count, article.price)
+        case _:
+            print(f"unknown command: {line}")
+"""
+
+
+@pytest.mark.parametrize(("name", "source"), [("code", LONGEST_RUN), ("longcode", SHOP)])
+def test_a_right_answer_to_a_shipped_workload_is_right(name: str, source: str) -> None:
+    [asked] = [each for each in workloads_of("seeds") if each.name == name]
+    assert asked.check is not None
+    assert checked(block(source), asked.check, fenced=True).outcome == "correct"
+    broken = source.replace("+ 1 >", "+ 2 >").replace("article.count -= count", "article.count -= 1")
+    assert checked(block(broken), asked.check, fenced=True).outcome == "wrong"
+
+
+WORKLOAD = Workload(name="w", language="Python", prompt="p", max_tokens=64, check=TWICE)
+
+
+def test_without_a_sandbox_nothing_is_run_unless_configuration_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.sandbox.run.why_no_sandbox", lambda: "no sandbox here: OSError: Landlock")
+    right = block("def twice(x):\n    return x + x")
+    refused = Programs(unfenced=False).columns(WORKLOAD, right)
+    assert refused == {"program": "not_run", "program_reason": "no sandbox here: OSError: Landlock"}
+    told = Programs(unfenced=True).columns(WORKLOAD, right)
+    assert told == {"program": "correct", "program_reason": "ran without fences; all of 2 cases"}
+    assert Programs(unfenced=True).columns(WORKLOAD, "I can't.")["program_reason"] == NO_PROGRAM
+    unchecked = WORKLOAD.model_copy(update={"check": None})
+    assert Programs(unfenced=False).columns(unchecked, block("import os")) == {"program": None, "program_reason": None}

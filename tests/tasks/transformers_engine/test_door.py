@@ -1,12 +1,11 @@
 """The transformers engine's door, real HTTP, in front of a fake that computes: our own client finds vLLM's."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import httpx
@@ -17,24 +16,16 @@ from configs.load import load_model, load_technique
 from tasks import meters
 from tasks.client import Client, RequestFailed
 from tasks.engine.server import free_port
-from tasks.guards.tokens import (
-    acceptance_mismatch,
-    acceptance_out_of_range,
-    counters_vanished,
-    dead_draft,
-    prefix_cache_hit,
-    token_mismatch,
-)
+from tasks.guards import tokens as guards
 from tasks.prompts import Prompt
-from tasks.transformers_engine.arguments import Arguments, parse
+from tasks.transformers_engine.arguments import parse
 from tasks.transformers_engine.asked import Asked
 from tasks.transformers_engine.door import Server
 from tasks.transformers_engine.turns import Counters, Logprob, Turns
+from tasks.transformers_engine.writing import CHANNELS, Channel, Text, Writer
 
 K = 4
 MODEL, TECHNIQUE, AR = load_model("tiny-gemma4"), load_technique("draft_model"), load_technique("ar")
-
-
 END_OF_TURN, START, END = 3, 1, 2
 MARKS = {"<|channel>": START, "<channel|>": END}
 
@@ -90,14 +81,9 @@ class FakeGenerator:
             written += new
             if on_tokens(new):
                 break
-        return (
-            None if asked.top_logprobs is None else [Logprob(each, -0.5, [(each, -0.5), (7, -2.0)]) for each in written]
-        )
-
-
-class FakeMemory:
-    def gauges(self) -> dict[str, float]:
-        return {'transformers:weights_bytes{of="target"}': 12.0}
+        if asked.top_logprobs is None:
+            return None
+        return [Logprob(each, -0.5, [(each, -0.5), (7, -2.0)]) for each in written]
 
 
 def ask(text: str, **more: Any) -> dict[str, Any]:
@@ -114,21 +100,19 @@ class Served(NamedTuple):
 Serve = Callable[..., Served]
 
 
-def arguments(port: int, *more: str) -> Arguments:
-    base = ["--model", "m", "--served-model-name", "tiny-gemma4", "--port", str(port), "--max-model-len", "200"]
-    return parse([*base, "--reasoning-parser", "gemma4", *more])
-
-
 @pytest.fixture
 def serve() -> Iterator[Serve]:
     running: list[tuple[Server, threading.Thread, httpx.Client]] = []
 
     def start(*more: str) -> Served:
-        said = arguments(free_port(), *more)
+        port = free_port()
+        base = ["--model", "m", "--served-model-name", "tiny-gemma4", "--port", str(port), "--max-model-len", "200"]
+        said = parse([*base, "--reasoning-parser", "gemma4", *more])
         generator, died = FakeGenerator(said.k), threading.Event()
         counters = Counters(said.served_model_name, said.k)
         turns = Turns(generator, counters, said.k, die=died.set)
-        server = Server(said, generator, FakeMemory(), counters, turns, "5.19.0")  # type: ignore[arg-type]
+        memory = SimpleNamespace(gauges=lambda: {'transformers:weights_bytes{of="target"}': 12.0})
+        server = Server(said, generator, memory, counters, turns, "5.19.0")  # type: ignore[arg-type]
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         turns.start()
         thread.start()
@@ -148,33 +132,25 @@ def serve() -> Iterator[Serve]:
 DRAFTS = ("--assistant-model", "d", "--num-assistant-tokens", str(K))
 
 
-def with_client(url: str, do: Callable[[Client], Any]) -> Any:
-    async def run() -> Any:
-        async with Client(url, MODEL, TECHNIQUE) as client:
-            return await do(client)
-
-    return asyncio.run(run())
+def client_of(served: Served) -> Client:
+    return Client(served.url, MODEL, TECHNIQUE)
 
 
-def test_an_answer_says_what_was_written_and_how_many_tokens_it_took(serve: Serve) -> None:
-    async def asked(client: Client) -> Any:
-        prompt = Prompt("red fox")
+async def test_an_answer_says_what_was_written_and_how_many_tokens_it_took(serve: Serve) -> None:
+    prompt = Prompt("red fox")
+    async with client_of(serve(*DRAFTS)) as client:
         body = client.request(prompt, 40, fixed=False, token_ids=True, logprobs="top2")
-        return await client.complete(body), await client.count_tokens(prompt)
-
-    reply, counted = with_client(serve(*DRAFTS).url, asked)
+        reply, counted = await client.complete(body), await client.count_tokens(prompt)
     assert (reply.reasoning, reply.body, reply.finish_reason) == ("hm", "RED FOX", "stop")
     assert reply.completion_tokens == len(reply.token_ids) == len(reply.top2_gap) == 12 + 7 + 1, "its end token, too"
     assert reply.mean_logprob == -0.5 and reply.top2_gap[0] == 1.5
     assert reply.prompt_tokens == counted == 8
 
 
-def test_a_stream_is_its_whole_twin_in_steps(serve: Serve) -> None:
-    async def both(client: Client) -> Any:
+async def test_a_stream_is_its_whole_twin_in_steps(serve: Serve) -> None:
+    async with client_of(serve(*DRAFTS)) as client:
         body = client.request(Prompt("red fox"), 40, fixed=True)
-        return await client.complete(body), await client.stream(body)
-
-    whole, stream = with_client(serve(*DRAFTS).url, both)
+        whole, stream = await client.complete(body), await client.stream(body)
     assert stream.text == whole.reasoning + whole.body
     assert stream.completion_tokens == whole.completion_tokens == 40 and stream.finish_reason == "length"
     assert stream.largest_chunk_tokens == K and stream.chunks == 11, "a step is a chunk: one and those accepted"
@@ -183,30 +159,24 @@ def test_a_stream_is_its_whole_twin_in_steps(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("drafts", [True, False])
-def test_our_guards_find_counters_that_agree_with_the_answers(serve: Serve, drafts: bool) -> None:
-    async def asked(client: Client) -> Any:
+async def test_our_guards_find_counters_that_agree_with_the_answers(serve: Serve, drafts: bool) -> None:
+    async with client_of(serve(*(DRAFTS if drafts else ()))) as client:
         before = meters.parse(await client.text("/metrics"))
         body = client.request(Prompt("a quick brown fox"), 33, fixed=True)
         replies = [await client.complete(body) for _ in range(3)]
-        return replies, meters.parse(await client.text("/metrics")).since(before)
-
-    replies, counted = with_client(serve(*(DRAFTS if drafts else ())).url, asked)
+        counted = meters.parse(await client.text("/metrics")).since(before)
     technique = TECHNIQUE if drafts else AR
     rows = [
-        {
-            "completion_tokens": reply.completion_tokens,
-            "engine_draft_steps": reply.engine.draft_steps,
-            "engine_draft_tokens": reply.engine.draft_tokens,
-            "engine_accepted_tokens": reply.engine.accepted_tokens,
-        }
+        {"completion_tokens": reply.completion_tokens}
+        | {f"engine_{name}": getattr(reply.engine, name) for name in ("draft_steps", "draft_tokens", "accepted_tokens")}
         for reply in replies
     ]
     assert counted.requests_finished == 3
-    assert token_mismatch(3 * 33, counted) is None
-    assert counters_vanished(technique, counted) is None
-    assert acceptance_mismatch(K, rows, counted) is None
-    assert acceptance_out_of_range(K, counted) is None
-    assert dead_draft(technique, counted) is None
+    assert guards.token_mismatch(3 * 33, counted) is None
+    assert guards.counters_vanished(technique, counted) is None
+    assert guards.acceptance_mismatch(K, rows, counted) is None
+    assert guards.acceptance_out_of_range(K, counted) is None
+    assert guards.dead_draft(technique, counted) is None
     if drafts:
         assert counted.accepted_by_position is not None and len(counted.accepted_by_position) == K
         assert sum(counted.accepted_by_position) == counted.accepted_tokens
@@ -216,12 +186,10 @@ def test_our_guards_find_counters_that_agree_with_the_answers(serve: Serve, draf
         assert counted.drafts is None and rows[0]["engine_draft_steps"] is None
 
 
-def test_requests_wait_for_each_other_in_the_order_in_which_they_came(serve: Serve) -> None:
-    served = serve()
+async def test_requests_wait_for_each_other_in_the_order_in_which_they_came(serve: Serve) -> None:
+    served, sent = serve(), list[Any]()
     served.generator.may_go_on.clear()
-
-    async def several(client: Client) -> Any:
-        sent = []
+    async with client_of(served) as client:
         for name in ("one", "two", "three"):
             body = client.request(Prompt(name), 30, fixed=False)
             sent.append(asyncio.create_task(client.complete(body)))
@@ -229,9 +197,7 @@ def test_requests_wait_for_each_other_in_the_order_in_which_they_came(serve: Ser
             while not served.generator.began or waiting not in await client.text("/metrics"):
                 await asyncio.wait(sent, timeout=0)
         served.generator.may_go_on.set()
-        return await asyncio.gather(*sent)
-
-    replies = with_client(served.url, several)
+        replies = await asyncio.gather(*sent)
     assert served.generator.began == ["ONE", "TWO", "THREE"]
     assert [reply.body for reply in replies] == ["ONE", "TWO", "THREE"]
 
@@ -270,13 +236,13 @@ def test_what_it_cannot_do_is_refused_with_the_field_and_the_remedy(serve: Serve
     assert served.http.post("/v1/embeddings", json={}).status_code == 404
 
 
-def test_an_error_is_told_and_a_card_that_is_lost_ends_the_engine(serve: Serve, capfd: Any) -> None:
+async def test_an_error_is_told_and_a_card_that_is_lost_ends_the_engine(serve: Serve, capfd: Any) -> None:
     served = serve()
     served.generator.fails = ValueError("shapes differ")
-    with pytest.raises(RequestFailed, match="shapes differ"):
-        with_client(served.url, lambda client: client.complete(client.request(Prompt("x"), 5, fixed=True)))
-    with pytest.raises(RequestFailed, match="shapes differ"):
-        with_client(served.url, lambda client: client.stream(client.request(Prompt("x"), 5, fixed=True)))
+    async with client_of(served) as client:
+        for ask_for in (client.complete, client.stream):
+            with pytest.raises(RequestFailed, match="shapes differ"):
+                await ask_for(client.request(Prompt("x"), 5, fixed=True))
     assert not served.died.is_set()
     served.generator.fails = RuntimeError("CUDA error: an illegal memory access was encountered")
     assert served.http.post("/v1/chat/completions", json=ask("x")).status_code == 500
@@ -293,10 +259,7 @@ def test_it_says_who_it_is_and_what_it_holds(serve: Serve) -> None:
     assert 'transformers:weights_bytes{of="target"} 12' in page
     counted = meters.parse(page)
     assert (counted.prefix_hits, counted.preemptions, counted.drafts) == (0, 0, None)
-    assert prefix_cache_hit(counted, Serving(max_model_len=200)) is None
-
-
-BASE = ("--model", "m", "--served-model-name", "n", "--max-model-len", "64")
+    assert guards.prefix_cache_hit(counted, Serving(max_model_len=200)) is None
 
 
 @pytest.mark.parametrize(
@@ -312,5 +275,50 @@ BASE = ("--model", "m", "--served-model-name", "n", "--max-model-len", "64")
 )
 def test_what_contradicts_itself_does_not_start(more: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse([*BASE, *more])
+        parse(["--model", "m", "--served-model-name", "n", "--max-model-len", "64", *more])
     assert "error:" in capsys.readouterr().err
+
+
+def decode(ids: Sequence[int]) -> str:
+    """Ids are bytes; those below 10 are special, and no text."""
+    return bytes(each for each in ids if each >= 10).decode(errors="replace")
+
+
+def said(writer: Writer, text: bytes, size: int) -> tuple[list[Text], Text]:
+    """What each step of `size` tokens showed, and all of it."""
+    steps = [writer.push(list(text[at : at + size])) for at in range(0, len(text), size)]
+    steps.append(writer.end())
+    return steps, Text("".join(each.reasoning for each in steps), "".join(each.content for each in steps))
+
+
+def gemma(prompt: bytes = b"") -> Channel:
+    return Channel.of(CHANNELS["gemma4"], MARKS.__getitem__, prompt)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+def test_text_is_the_same_however_many_tokens_a_step_brings(size: int) -> None:
+    thought = bytes([START]) + b"thought\nred + blue" + bytes([END]) + "Größe 42 \N{MONKEY}".encode()
+    steps, whole = said(Writer(decode, gemma()), thought, size)
+    assert whole == Text("red + blue", "Größe 42 \N{MONKEY}")
+    assert not any("\N{REPLACEMENT CHARACTER}" in each.content for each in steps), "half a character is held back"
+
+
+def test_thinking_goes_on_from_a_prompt_that_opens_it_and_loses_only_its_whole_label() -> None:
+    _, inside = said(Writer(decode, gemma(bytes([START]))), b"why" + bytes([END]) + b"so", 1)
+    _, closed = said(Writer(decode, gemma(bytes([START, END]))), b"so", 1)
+    assert (inside, closed) == (Text("why", "so"), Text("", "so"))
+    _, whole = said(Writer(decode, gemma()), bytes([START]) + b"thought\nhm", 3)
+    assert whole == Text("hm", ""), "thinking that never ends is no answer"
+    _, whole = said(Writer(decode, gemma()), bytes([START]) + b"though" + bytes([END]) + b"thought\n", 1)
+    assert whole == Text("though", "thought\n"), "a label is taken off only where it is whole"
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_an_answer_ends_before_its_stop_string(size: int) -> None:
+    writer = Writer(decode, stop=["\n\nQ:", "END"])
+    steps, whole = said(writer, b"one\n\ntwo EN three\n\nQ: and END", size)
+    assert (whole.content, writer.stopped_by) == ("one\n\ntwo EN three", "\n\nQ:")
+    assert "\n\nQ" not in "".join(each.content for each in steps)
+    writer = Writer(decode, stop=["END"])
+    _, whole = said(writer, b"the EN", 1)
+    assert (whole.content, writer.stopped_by) == ("the EN", None), "it only began like one"

@@ -1,9 +1,8 @@
 """A real TCP server on loopback that plays a script, byte for byte; and the wire's clock, moved by hand."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Self
 
 import pytest
 
@@ -15,18 +14,14 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 async def hang(_: asyncio.StreamWriter) -> None:
-    """Never answer."""
     await asyncio.Event().wait()
 
 
 async def close(writer: asyncio.StreamWriter) -> None:
-    """Close without a word."""
     writer.close()
 
 
 def then_close(data: bytes) -> Play:
-    """Say this and close."""
-
     async def play(writer: asyncio.StreamWriter) -> None:
         writer.write(data)
         writer.close()
@@ -44,7 +39,7 @@ class Scripted:
         self.gone = asyncio.Event()
         """Set when a client closes its connection."""
 
-    async def __aenter__(self) -> Scripted:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: list[asyncio.StreamWriter] = []
@@ -59,7 +54,6 @@ class Scripted:
         await self._server.wait_closed()
 
     async def asked(self) -> None:
-        """Wait for the first request."""
         while not self.requests:
             await asyncio.sleep(0)
 

@@ -1,9 +1,8 @@
 """The wire against a real server: whole answers and none other, connections that are reused, and what ends a wait."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from time import monotonic
 
 import httpx
@@ -14,21 +13,14 @@ from tasks.wire.connection import Arrivals, Patience
 from tasks.wire.transport import Transport
 from tests.tasks.wire.scripted_server import OK, Play, Scripted, close, hang, moved_by_hand, then_close
 
-Talk = Callable[[httpx.AsyncClient, Transport, Scripted], Awaitable[None]]
 
-
-def talk(what: Talk, *script: bytes | Play) -> Scripted:
-    """Let a client and a server that plays `script` talk; returns the server."""
-
-    async def both() -> Scripted:
-        async with Scripted(*script) as server:
-            wire = Transport()
-            async with httpx.AsyncClient(base_url=server.url, transport=wire, trust_env=False) as client:
-                async with asyncio.timeout(30):
-                    await what(client, wire, server)
-        return server
-
-    return asyncio.run(both())
+@asynccontextmanager
+async def talking(*script: bytes | Play) -> AsyncIterator[tuple[httpx.AsyncClient, Transport, Scripted]]:
+    """A client, its wire, and a server that plays `script`; they have 30 s."""
+    async with asyncio.timeout(30), Scripted(*script) as server:
+        wire = Transport()
+        async with httpx.AsyncClient(base_url=server.url, transport=wire, trust_env=False) as client:
+            yield client, wire, server
 
 
 def in_pieces(*pieces: bytes) -> Play:
@@ -61,12 +53,11 @@ LARGE = b"x-large: " + b"v" * 200_000 + b"\r\n"
     ],
     ids=["length", "chunked", "1xx", "http-1.0", "close", "large-header-in-pieces", "no-content"],
 )
-def test_an_answer_is_whole_however_it_is_framed(answer: bytes | Play, body: bytes) -> None:
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+async def test_an_answer_is_whole_however_it_is_framed(answer: bytes | Play, body: bytes) -> None:
+    async with talking(answer) as (client, _, server):
         for _ in range(2):
             assert (await client.post("/x", content=b"{}")).content == body
-
-    assert len(talk(what, answer).requests) == 2
+        assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -81,69 +72,46 @@ def test_an_answer_is_whole_however_it_is_framed(answer: bytes | Play, body: byt
     ],
     ids=["length", "chunked", "head", "nothing", "other-protocol", "endless-header"],
 )
-def test_an_answer_that_is_not_whole_is_an_error(answer: bytes | Play, said: str) -> None:
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+async def test_an_answer_that_is_not_whole_is_an_error(answer: bytes | Play, said: str) -> None:
+    async with talking(answer) as (client, _, server):
         with pytest.raises(httpx.RemoteProtocolError, match=said):
             await client.post("/x", content=b"{}")
+        assert len(server.requests) == 1, "a POST is never sent twice"
 
-    assert len(talk(what, answer).requests) == 1, "a POST is never sent twice"
 
-
-def test_connections_are_opened_beforehand_and_used_again() -> None:
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+async def test_connections_are_opened_beforehand_and_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with talking(OK) as (client, wire, server):
         await wire.connect(client.base_url, 4)
         for _ in range(3):
             await asyncio.gather(*(client.post("/x", content=b"{}") for _ in range(4)))
         await wire.connect(client.base_url, 4)
-
-    server = talk(what, OK)
-    assert (server.connections, len(server.requests)) == (4, 12)
-
-
-def test_more_requests_than_connections_open_some_instead_of_waiting() -> None:
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
-        await wire.connect(client.base_url, 1)
-        await asyncio.gather(*(client.post("/x", content=b"{}") for _ in range(3)))
-
-    assert talk(what, OK).connections == 3
+        assert (server.connections, len(server.requests)) == (4, 12)
+        await asyncio.gather(*(client.post("/x", content=b"{}") for _ in range(6)))
+        assert server.connections == 6, "more requests than connections open some instead of waiting"
+        monkeypatch.setattr(connection, "REUSE_S", 0.0)
+        await client.post("/x", content=b"{}")
+        assert server.connections == 7, "one that idled too long is not used again"
 
 
-def test_a_connection_that_idled_too_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "REUSE_S", 0.0)
-
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
-        for _ in range(3):
-            await client.post("/x", content=b"{}")
-
-    assert talk(what, OK).connections == 3
-
-
-def test_a_get_on_a_connection_that_the_server_closes_is_sent_anew_once() -> None:
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+async def test_a_get_on_a_connection_that_the_server_closes_is_sent_anew_once_and_a_post_never() -> None:
+    async with talking(OK, close, OK) as (client, _, server):
         await client.get("/a")
         assert (await client.get("/b")).content == b"ok"
-
-    server = talk(what, OK, close, OK)
-    assert [request.split()[1] for request in server.requests] == [b"/a", b"/b", b"/b"]
-
-
-def test_a_post_that_was_sent_into_a_closing_connection_is_an_error_and_not_sent_again() -> None:
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+        assert [request.split()[1] for request in server.requests] == [b"/a", b"/b", b"/b"]
+    async with talking(OK, close, OK) as (client, _, server):
         await client.post("/a", content=b"{}")
         with pytest.raises(connection.Closed):
             await client.post("/b", content=b"{}")
+        assert len(server.requests) == 2, "what was sent into a closing connection may have been done"
 
-    assert len(talk(what, OK, close, OK).requests) == 2
 
-
-def test_a_connection_that_the_server_closed_between_two_windows_is_replaced_before_the_next() -> None:
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+async def test_a_connection_that_the_server_closed_between_two_windows_is_replaced_before_the_next() -> None:
+    async with talking(then_close(OK), OK) as (client, wire, server):
         await client.post("/a", content=b"{}")
         await asyncio.wait_for(server.gone.wait(), 10)  # the client has seen the end and hung up, too
         await wire.connect(client.base_url, 1)
         assert (await client.post("/b", content=b"{}")).content == b"ok"
-
-    assert talk(what, then_close(OK), OK).connections == 2
+        assert server.connections == 2
 
 
 async def trickle(writer: asyncio.StreamWriter) -> None:
@@ -162,20 +130,18 @@ async def trickle(writer: asyncio.StreamWriter) -> None:
     ],
     ids=["nothing", "half", "trickles"],
 )
-def test_an_answer_that_does_not_come_is_ended_with_its_time(play: bytes | Play, patience: Patience, said: str) -> None:
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+async def test_an_answer_that_does_not_come_is_ended_with_its_time(
+    play: bytes | Play, patience: Patience, said: str
+) -> None:
+    async with talking(play) as (client, _, server):
         with pytest.raises(httpx.ReadTimeout, match=said):
             await client.post("/x", content=b"{}", extensions={"patience": patience})
         await server.gone.wait()
 
-    talk(what, play)
 
-
-def test_a_server_known_to_work_keeps_a_quiet_request_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = moved_by_hand(monkeypatch)
-
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
-        bounds = {"patience": Patience(quiet_s=20.0)}
+async def test_a_server_known_to_work_keeps_a_quiet_request_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, bounds = moved_by_hand(monkeypatch), {"patience": Patience(quiet_s=20.0)}
+    async with talking(hang) as (client, wire, server):
         asking = asyncio.create_task(client.post("/x", content=b"{}", extensions=bounds))
         await server.asked()
         for _ in range(3):  # more than twice its patience
@@ -189,31 +155,26 @@ def test_a_server_known_to_work_keeps_a_quiet_request_alive(monkeypatch: pytest.
         with pytest.raises(httpx.ReadTimeout):
             await asking
 
-    talk(what, hang)
 
-
-def test_cancelling_a_request_closes_its_connection() -> None:
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+async def test_cancelling_a_request_closes_its_connection() -> None:
+    async with talking(hang) as (client, _, server):
         asking = asyncio.create_task(client.post("/x", content=b"{}"))
         await server.asked()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         await server.gone.wait()
 
-    talk(what, hang)
 
-
-def test_what_nobody_asked_for_is_nobody_s_answer() -> None:
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+async def test_what_nobody_asked_for_is_nobody_s_answer() -> None:
+    late = in_pieces(OK, b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nstale")
+    async with talking(late, OK) as (client, _, server):
         await client.post("/a", content=b"{}")
         await server.gone.wait()
         assert (await client.post("/b", content=b"{}")).content == b"ok"
-
-    late = in_pieces(OK, b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nstale")
-    assert talk(what, late, OK).connections == 2
+        assert server.connections == 2
 
 
-def test_each_piece_has_the_moment_at_which_it_came() -> None:
+async def test_each_piece_has_the_moment_at_which_it_came() -> None:
     first_seen = asyncio.Event()
 
     async def play(writer: asyncio.StreamWriter) -> None:
@@ -221,7 +182,7 @@ def test_each_piece_has_the_moment_at_which_it_came() -> None:
         await first_seen.wait()
         writer.write(b"2\r\nlo\r\n0\r\n\r\n")
 
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+    async with talking(play) as (client, _, server):
         asking = asyncio.create_task(client.post("/x", content=b"{}"))
         await server.asked()
         await asyncio.sleep(0.05)
@@ -231,34 +192,20 @@ def test_each_piece_has_the_moment_at_which_it_came() -> None:
         assert list(arrivals.sizes) == [3, 5]
         assert arrivals.sent_s < arrivals.pieces_s[0] < between_s < arrivals.pieces_s[1] <= arrivals.ended_s
 
-    talk(what, play)
 
-
-def test_a_connection_that_is_lost_before_anything_is_sent_is_an_error_at_once() -> None:
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+async def test_a_connection_that_is_lost_before_anything_is_sent_is_an_error_at_once() -> None:
+    async with talking(OK) as (_, _, server):
         lost = connection.Connection(lambda _: None)
         host, port = server.url.removeprefix("http://").split(":")
         await asyncio.get_running_loop().create_connection(lambda: lost, host, int(port))
         lost.close()
         with pytest.raises(connection.Closed, match="before anything was sent"):
             await lost.ask(b"GET / HTTP/1.1\r\n\r\n", Patience())
-
-    assert talk(what, OK).requests == []
-
-
-def test_nobody_listens_is_a_connect_error() -> None:
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
-        await server.__aexit__()
-        with pytest.raises(httpx.ConnectError, match="ECONNREFUSED"):
-            await client.get("/x")
-
-    talk(what, OK)
+        assert server.requests == []
 
 
 @pytest.mark.parametrize(("method", "url"), [("HEAD", "http://127.0.0.1:1/"), ("GET", "https://127.0.0.1:1/")])
-def test_what_it_does_not_speak_is_refused(method: str, url: str) -> None:
-    async def what(client: httpx.AsyncClient, wire: Transport, server: Scripted) -> None:
+async def test_what_it_does_not_speak_is_refused(method: str, url: str) -> None:
+    async with talking(OK) as (client, _, _):
         with pytest.raises(httpx.UnsupportedProtocol):
             await client.request(method, url)
-
-    talk(what, OK)

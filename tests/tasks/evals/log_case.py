@@ -1,13 +1,10 @@
 """What the response log's tests share: a cell, a store in memory, a client, and a FAKE engine in their own loop."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import wraps
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 import aiohttp
 from aiohttp import web
@@ -21,26 +18,13 @@ from warehouse.ledger.tables import Row
 SUITE = "eval-gpqa"
 
 
-def played(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that is a coroutine."""
-
-    @wraps(story)
-    def test(*args: Any, **fields: Any) -> None:
-        asyncio.run(story(*args, **fields))
-
-    return test
-
-
 def cell(model: str = "m", *, greedy: bool = True, technique: str = "ar", max_num_seqs: int | None = None) -> Cell:
+    thinks = {"enable_thinking": True}
+    named = Model(
+        name=model, family="f", hub_id="some/model", total_params_b=1, active_params_b=1, chat_template_kwargs=thinks
+    )
     return Cell(
-        model=Model(
-            name=model,
-            family="f",
-            hub_id="some/model",
-            total_params_b=1,
-            active_params_b=1,
-            chat_template_kwargs={"enable_thinking": True},
-        ),
+        model=named,
         precision=Precision(name="bf16", bytes_per_param=2),
         technique=Technique(name=technique, method="ar", greedy=greedy),
         engine=Engine(name="fake"),
@@ -61,14 +45,10 @@ Script = Callable[[Mapping[str, Any]], "dict[str, Any] | int"]
 def answer(content: str | None, finish_reason: str = "stop", tokens: int = 5, **choice: Any) -> dict[str, Any]:
     """A chat completion as vLLM shapes it."""
     message = {"role": "assistant", "content": content, "reasoning": "hm", "refusal": None}
-    return {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": "m",
-        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason, **choice}],
-        "usage": {"prompt_tokens": 3, "completion_tokens": tokens, "total_tokens": 3 + tokens},
-    }
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason, **choice}
+    usage = {"prompt_tokens": 3, "completion_tokens": tokens, "total_tokens": 3 + tokens}
+    document = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m"}
+    return {**document, "choices": [choice], "usage": usage}
 
 
 def last_word(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +70,7 @@ class FakeUpstream:
         self.held = False
         self._let_go = asyncio.Condition()
 
-    async def __aenter__(self) -> FakeUpstream:
+    async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=20 * 2**20)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/metrics", self._metrics)
@@ -110,12 +90,10 @@ class FakeUpstream:
         await self._runner.cleanup()
 
     async def asked_for(self, requests: int) -> None:
-        """Wait until so many requests have arrived."""
         async with asyncio.timeout(20), self._let_go:
             await self._let_go.wait_for(lambda: len(self.asked) >= requests)
 
     async def was_left(self, requests: int) -> None:
-        """Wait until so many clients have hung up."""
         async with asyncio.timeout(20), self._let_go:
             await self._let_go.wait_for(lambda: self.hung_up >= requests)
 
@@ -176,8 +154,8 @@ def response_log(
 
 
 async def post(url: str, body: Any) -> tuple[int, dict[str, Any]]:
-    """The status and the document of a chat request."""
-    data = io.BytesIO(json.dumps(body).encode())
+    """The status and the document of a chat request; bytes are sent as they are."""
+    data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
     async with aiohttp.ClientSession() as session, session.post(f"{url}/chat/completions", data=data) as response:
         return response.status, await response.json()
 
@@ -187,7 +165,6 @@ def question(text: str, **fields: Any) -> dict[str, Any]:
 
 
 async def ask(response_log: ResponseLog, text: str, sample: int = 0, **fields: Any) -> str | None:
-    """The content of an answer."""
     status, document = await post(response_log.url(sample), question(text, **fields))
     assert status == 200, document
     content: str | None = document["choices"][0]["message"]["content"]
