@@ -1,7 +1,5 @@
 """The bench of clients: its loops, and what it says of its table."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """A lease from start to end: the scripts that carry the project to a GPU host, with a fake engine on it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

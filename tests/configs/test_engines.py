@@ -1,7 +1,5 @@
 """What engines can hold, serve and be told: of a cell that can't be, the plan says so before anything starts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

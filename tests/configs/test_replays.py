@@ -1,7 +1,5 @@
 """Replays, shapes, canvas and denoising steps in a sweep's file: what they make of a cell, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

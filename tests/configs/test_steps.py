@@ -1,7 +1,5 @@
 """What planning knows of steps: their rows' names, their requests, their room and price, and what contradicts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Weather at the lab's door: real S3 and EC2 servers behind it, real clients before it."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 import threading

@@ -1,7 +1,5 @@
 """Stores to test against: a folder, S3 as moto serves it, and Google's look-alike."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from pathlib import Path

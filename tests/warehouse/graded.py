@@ -1,7 +1,5 @@
 """Evaluation steps with made-up answers, written through the public ledger as a node would write them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any
 

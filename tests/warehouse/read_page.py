@@ -1,7 +1,5 @@
 """A report as its reader gets it: elements that are well nested, and the words."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from pathlib import Path
 

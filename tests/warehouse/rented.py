@@ -1,7 +1,5 @@
 """Rented machines in a store, written as a flow and its node would write them; times are seconds after `START`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from warehouse.ledger.clock import iso_of

@@ -1,7 +1,5 @@
 """A run of the demo sweep with made-up figures, written through the public ledger as a node would write it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Runs of the demo's cells in visits: engine starts on machines, in the order in which a test writes them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

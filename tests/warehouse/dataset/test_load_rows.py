@@ -1,7 +1,5 @@
 """Load in the dataset and on the page: rates by category, speedups over visits, percentiles, goodput."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import fsum
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Snapshots: made current once, by a manifest that is created last."""
 
-from __future__ import annotations
-
 import io
 import json
 import threading

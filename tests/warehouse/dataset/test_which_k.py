@@ -1,7 +1,5 @@
 """Which K: the smallest within noise of the fastest, from complete and trusted data only, and theory beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Which flow manages a cell: claims on a real store."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -4,8 +4,6 @@ Known to be dead is only a process of this very machine, boot and pid namespace 
 disagree make nothing take less than no time. Reading Parquet leaves no thread that may abort a process that ends.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

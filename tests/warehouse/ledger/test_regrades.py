@@ -1,7 +1,5 @@
 """Later gradings: immutable, the highest counts, and only for the tables that they replace."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

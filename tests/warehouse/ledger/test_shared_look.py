@@ -1,7 +1,5 @@
 """Many threads look at the cells of one run: what the store is asked, and that they are shown what is there."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Rows of the page, made by hand: one model on one machine, and whatever a test plants."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

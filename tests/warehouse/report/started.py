@@ -1,7 +1,5 @@
 """A store's page as it would be had every cell been started twice on its machine, so that its speedups are claims."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Consolidated rows against figures worked out by hand."""
 
-from __future__ import annotations
-
 from math import log
 from statistics import stdev
 from typing import Any

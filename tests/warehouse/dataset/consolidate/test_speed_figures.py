@@ -1,7 +1,5 @@
 """Figures of a speed row: rates, tokens per step, bandwidth, drafts, answers that end by themselves, clients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A speed rests on engine starts of one machine: planted drifts, mixed machines and placebos make no claim."""
 
-from __future__ import annotations
-
 import pytest
 
 from configs.cell import Model

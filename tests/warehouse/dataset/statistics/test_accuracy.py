@@ -1,7 +1,5 @@
 """Comparisons of accuracy, against figures from the literature, from docs/sources.md and from hand; and their words."""
 
-from __future__ import annotations
-
 import math
 import random
 from itertools import permutations

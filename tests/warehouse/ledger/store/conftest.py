@@ -1,7 +1,5 @@
 """Real S3 servers on loopback, in the environment that holds them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

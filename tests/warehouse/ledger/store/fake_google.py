@@ -4,8 +4,6 @@ It ignores `If-None-Match` on a PUT, honours `x-goog-if-generation-match: 0`, re
 (400 ExcessHeaderValues), and checks the signature of a request in its own dialect.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

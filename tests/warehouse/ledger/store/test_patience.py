@@ -1,7 +1,5 @@
 """A store that is away: waited for, told once, no witness; and one that refuses, which is asked once."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

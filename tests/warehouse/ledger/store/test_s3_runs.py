@@ -1,7 +1,5 @@
 """The same run on a folder and on S3 servers: same contents, also when the server is killed in the middle."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -5,8 +5,6 @@ What people leave in a store's folders beside our numbered objects is not taken 
 Google Cloud Storage: what its dialect asks of the one conditional write, and what a user is told without a key.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import time

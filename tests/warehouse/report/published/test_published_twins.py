@@ -1,7 +1,5 @@
 """Published beside measured: which rows are twins, which figures are divided, and what is said of the rest."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

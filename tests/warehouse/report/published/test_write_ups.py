@@ -1,7 +1,5 @@
 """The write-ups as data: every figure as its source prints it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
