@@ -1,6 +1,7 @@
 """Evaluation steps with made-up answers, written through the public ledger as a node would write them."""
 
 from collections.abc import Collection, Sequence
+from itertools import product
 from typing import Any
 
 from configs.schema import PlannedCell
@@ -31,9 +32,8 @@ def answer(index: int, *, right: bool, sample: int = 0, **columns: Any) -> dict[
 
 def answers(n: int, right: Collection[int], samples: int = 1, **columns: Any) -> list[dict[str, Any]]:
     """Answers to n items, all samples of an item alike."""
-    return [
-        answer(index, right=index in right, sample=sample, **columns) for index in range(n) for sample in range(samples)
-    ]
+    places = product(range(n), range(samples))
+    return [answer(index, right=index in right, sample=sample, **columns) for index, sample in places]
 
 
 def checked(n: int, right: Collection[int]) -> list[dict[str, Any]]:
@@ -70,9 +70,5 @@ class Graded(DemoRun):
         **provenance: Any,
     ) -> None:
         """One committed evaluation of one cell."""
-        writer = self.step(step, technique, k)
-        writer.write(EVAL_SAMPLES, given)
-        writer.write(EVAL_SCORES, reported)
-        writer.provenance(**provenance)
-        writer.judge((None, None, *verdict))
-        writer.commit(*verdict[:2], wall_s=90.0)
+        writer = self.step(step, technique, k).write(EVAL_SAMPLES, given).write(EVAL_SCORES, reported)
+        writer.provenance(**provenance).judge((None, None, *verdict)).commit(*verdict[:2], wall_s=90.0)

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from configs.checkout import ROOT
 from configs.expand import expand
@@ -13,7 +13,7 @@ from configs.steps.parity import ParityStep
 from configs.steps.throughput import Condition, ThroughputStep
 from warehouse.dataset.build import Consolidated, consolidate
 from warehouse.ledger.clock import SYSTEM, Clock
-from warehouse.ledger.commits import Commit, CommitResult, Ledger, Part
+from warehouse.ledger.commits import CommitResult, Ledger, Part
 from warehouse.ledger.lease import Attempt, Leases
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.steps.parity import PARITY_OUTPUTS
@@ -34,19 +34,20 @@ class StepWriter:
         self.ledger, self.cell_key, self.step, self.attempt = ledger, cell_key, step, attempt
         self.parts: list[Part] = []
 
-    def write(self, table: Table, rows: Sequence[Row], spent_s: float | None = None) -> None:
+    def write(self, table: Table, rows: Sequence[Row], spent_s: float | None = None) -> Self:
         identity = {
             "run_id": self.ledger.run_id, "cell_key": self.cell_key, "step": self.step, "attempt": self.attempt,
             "measured_at": WHEN,
         }  # fmt: skip
         stamped = [{**identity, **row} for row in rows]
         self.parts.append(self.ledger.write_part(self.cell_key, self.step, table, stamped, self.attempt, spent_s))
+        return self
 
-    def judge(self, *verdicts: tuple[str | None, str | None, str, list[str], list[str]]) -> None:
+    def judge(self, *verdicts: tuple[str | None, str | None, str, list[str], list[str]]) -> Self:
         names = ("condition", "mode", "verdict", "reasons", "details")
-        self.write(VERDICTS, [dict(zip(names, verdict, strict=True)) for verdict in verdicts])
+        return self.write(VERDICTS, [dict(zip(names, verdict, strict=True)) for verdict in verdicts])
 
-    def provenance(self, **columns: Any) -> None:
+    def provenance(self, **columns: Any) -> Self:
         known = {
             "git_sha": "0123456789abcdef0123456789abcdef01234567", "git_dirty": False,
             "config_hash": "feedface00000000",
@@ -54,12 +55,11 @@ class StepWriter:
             "gpu_name": "Test CPU", "host": "testhost", "cloud": "local", "spot": False, "price_usd_h": 0.0,
             "price_source": "Your own machine.", "seed": 0, "weights": "real", "model_revision": "recipe-1",
         }  # fmt: skip
-        self.write(PROVENANCE, [known | columns])
+        return self.write(PROVENANCE, [known | columns])
 
     def commit(self, verdict: Any = "ok", reasons: Sequence[str] = (), wall_s: float = 36.0) -> CommitResult:
-        commit: Commit = self.ledger.new_commit(
-            self.step, self.attempt, "host/boot/1/1", verdict, reasons, wall_s, self.parts
-        )
+        owner = "host/boot/1/1"
+        commit = self.ledger.new_commit(self.step, self.attempt, owner, verdict, reasons, wall_s, self.parts)
         return self.ledger.commit(self.cell_key, commit)
 
 
@@ -113,6 +113,11 @@ def mirrored_demo() -> Plan:
     )
 
 
+def celled(planned: PlannedCell, **cell: Any) -> PlannedCell:
+    """The same cell with other facts."""
+    return planned.model_copy(update={"cell": planned.cell.model_copy(update=cell)})
+
+
 class DemoRun:
     """A run of the demo's cells, of which a test measures what it needs."""
 
@@ -162,26 +167,28 @@ def write_demo_run(store: Store, run_id: str = "demo-1", *, text: str = "words",
     ledger, plan = Ledger(store, run_id), plan or mirrored_demo()
     ledger.write_plan(plan)
     for planned in plan.cells:
-        cell = planned.cell
-        behaviour = DEMO[cell.precision.name, cell.technique.name, cell.k]
-        _smoke(ledger, planned)
+        key, behaviour = planned.cell.cell_key, behaviour_of(planned)
+        _write(StepWriter(ledger, key, "smoke"), EVAL_ITEMS, [item(index, right=True) for index in range(5)], 4.2)
         for spec in planned.steps:
             if isinstance(spec, ThroughputStep):
-                _throughput(ledger, planned, spec, behaviour, text)
+                _throughput(ledger, planned, spec, text)
             elif isinstance(spec, ParityStep):
-                _parity(ledger, planned, spec, behaviour, text)
+                _write(StepWriter(ledger, key, "parity"), PARITY_OUTPUTS, _outputs(planned, spec, text), 14.0)
             elif isinstance(spec, EvalTinyStep):
-                _eval(ledger, planned, spec, behaviour, text)
-        close_attempt(ledger, cell.cell_key)
+                rows = [item(index, right=index < behaviour.right) | {"reasoning": text} for index in range(spec.items)]
+                _write(StepWriter(ledger, key, "eval-tiny"), EVAL_ITEMS, rows, 9.5)
+        close_attempt(ledger, key)
     for planned in reversed(plan.cells):
-        cell = planned.cell
         for spec in planned.steps:
             if isinstance(spec, ThroughputStep):
-                behaviour = DEMO[cell.precision.name, cell.technique.name, cell.k]
-                _throughput(ledger, planned, spec, behaviour, text, "@2")
+                _throughput(ledger, planned, spec, text, "@2")
     lost = plan.cells[3].cell.cell_key
     close_attempt(ledger, lost, 2, "lost", "the node was preempted: spot capacity reclaimed", f"Traceback\n{text}")
     return plan
+
+
+def behaviour_of(planned: PlannedCell) -> Behaviour:
+    return DEMO[planned.cell.precision.name, planned.cell.technique.name, planned.cell.k]
 
 
 def close_attempt(
@@ -193,19 +200,12 @@ def close_attempt(
     ))  # fmt: skip
 
 
-def _smoke(ledger: Ledger, planned: PlannedCell) -> None:
-    step = StepWriter(ledger, planned.cell.cell_key, "smoke")
-    items = [item(index, right=True) for index in range(5)]
-    step.write(EVAL_ITEMS, items)
-    step.provenance()
-    step.judge((None, None, "ok", [], []))
-    step.commit(wall_s=4.2)
+def _write(step: StepWriter, table: Table, rows: Sequence[Row], wall_s: float) -> None:
+    step.write(table, rows).provenance().judge((None, None, *FINE)).commit(wall_s=wall_s)
 
 
-def _throughput(
-    ledger: Ledger, planned: PlannedCell, spec: ThroughputStep, behaviour: Behaviour, text: str, visit: str = ""
-) -> None:
-    cell = planned.cell
+def _throughput(ledger: Ledger, planned: PlannedCell, spec: ThroughputStep, text: str, visit: str = "") -> None:
+    cell, behaviour = planned.cell, behaviour_of(planned)
     step = StepWriter(ledger, cell.cell_key, f"throughput{visit}")
     draw = random.Random(cell.label + visit)
     looping = cell.technique.name == "suffix"
@@ -251,29 +251,15 @@ def engine_counts(by_position: Sequence[float], drafts: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _parity(ledger: Ledger, planned: PlannedCell, spec: ParityStep, behaviour: Behaviour, text: str) -> None:
-    step = StepWriter(ledger, planned.cell.cell_key, "parity")
-    baseline = planned.cell.technique.method == "ar"
-    for number in range(2 if baseline else 1):
-        rows = []
+def _outputs(planned: PlannedCell, spec: ParityStep, text: str) -> list[Row]:
+    breaks, rows = behaviour_of(planned).parity_breaks, []
+    for number in range(2 if planned.cell.technique.method == "ar" else 1):
         for index in range(spec.n_prompts):
             ids = list(range(index, index + spec.output_tokens))
-            if index < len(behaviour.parity_breaks):
-                ids[behaviour.parity_breaks[index]] = -1
+            if index < len(breaks):
+                ids[breaks[index]] = -1
             rows.append({"prompt_id": f"parity-{index:02d}", "pass": number, "token_ids": ids, "text": text})
-        step.write(PARITY_OUTPUTS, rows)
-    step.provenance()
-    step.judge((None, None, "ok", [], []))
-    step.commit(wall_s=14.0)
-
-
-def _eval(ledger: Ledger, planned: PlannedCell, spec: EvalTinyStep, behaviour: Behaviour, text: str) -> None:
-    step = StepWriter(ledger, planned.cell.cell_key, "eval-tiny")
-    rows = [item(index, right=index < behaviour.right) | {"reasoning": text} for index in range(spec.items)]
-    step.write(EVAL_ITEMS, rows)
-    step.provenance()
-    step.judge((None, None, "ok", [], []))
-    step.commit(wall_s=9.5)
+    return rows
 
 
 def item(

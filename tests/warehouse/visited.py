@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from configs.cell import Serving
 from configs.schema import PlannedCell
 from configs.step import MeasuredStep
 from configs.steps.throughput import Condition
 from configs.visits import Design
-from tests.warehouse.synthetic import DemoRun, demo_plan, window
+from tests.warehouse.synthetic import DemoRun, celled, demo_plan, window
 from warehouse.dataset.build import Consolidated
 from warehouse.dataset.tables import LOAD, PAIRS, RESULTS_CONSOLIDATED
 from warehouse.ledger.clock import Clock
@@ -68,11 +67,9 @@ class VisitedRun(DemoRun):
         **engine: Any,
     ) -> None:
         """One committed visit, named as in the ledger: nothing, `@2`, `@control-1`; counters are per window."""
-        step = self.step(f"throughput{visit}", technique, k)
-        step.provenance(machine=machine, **(provenance or {}))
+        step = self.step(f"throughput{visit}", technique, k).provenance(machine=machine, **(provenance or {}))
         step.write(WINDOWS, [window(condition, at, tok_s * rate, **engine) for at, rate in enumerate(rates)])
-        step.judge((condition.name, "fixed", *verdict))
-        step.commit(verdict[0], verdict[1])
+        step.judge((condition.name, "fixed", *verdict)).commit(verdict[0], verdict[1])
 
     def bracket(self, technique: str, k: int | None, before: float, tok_s: float, after: float, **columns: Any) -> None:
         """Control, cell, control; engine's counters are the cell's."""
@@ -84,8 +81,7 @@ class VisitedRun(DemoRun):
 
 def served(planned: PlannedCell, max_model_len: int) -> PlannedCell:
     """The same cell with another context length."""
-    serving: Serving = planned.cell.serving.model_copy(update={"max_model_len": max_model_len})
-    return planned.model_copy(update={"cell": planned.cell.model_copy(update={"serving": serving})})
+    return celled(planned, serving=planned.cell.serving.model_copy(update={"max_model_len": max_model_len}))
 
 
 AR, MTP = 0, 3

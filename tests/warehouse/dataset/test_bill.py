@@ -1,4 +1,4 @@
-"""Bills worked out by hand: the parts add up to what was paid, whatever the clocks say."""
+"""Bills worked out by hand, whose parts add up to what was paid; rows' shares, each second at its machine's price."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -8,6 +8,7 @@ import pytest
 from configs.steps.throughput import Condition
 from tests.warehouse.rented import NO_PRICE, ON_DEMAND, START_S, ZONE_A, at, close, rent, rent_a_bad_night
 from tests.warehouse.synthetic import StepWriter, demo_plan, item, window
+from tests.warehouse.visited import SHORT
 from warehouse.dataset.bill import BillLine, bill, month_of
 from warehouse.dataset.build import consolidate
 from warehouse.dataset.consolidate.rows import Spent, shared
@@ -73,26 +74,27 @@ def test_a_machine_lost_before_it_was_submitted_is_all_provisioning(ledger: Ledg
     assert line.seconds == (80.0, 0, 0, 0, 0, 0, 0)
 
 
-@pytest.mark.parametrize(("rented", "provision"), [(30.0, 70.0), (-50.0, 100.0), (130.0, 0.0)])
-def test_a_machine_costs_from_its_launch_by_the_clouds_word_within_our_own(
-    ledger: Ledger, rented: float, provision: float
-) -> None:
-    rent(ledger, KEY, 0, 100, 500, "done", attempt=1, rented=rented)
-    close(ledger, KEY, 1, 120, 480, load_s=60.0, smoke_s=10.0, measure_s=280.0)
-    [line] = lines(ledger)
-    assert line.seconds == (provision, 20.0, 60.0, 10.0, 280.0, 30.0, 0.0)
-    assert line.rented_s == 400.0 + provision
+USED = (20.0, 60.0, 10.0, 290.0)
 
 
-@pytest.mark.parametrize(("ended", "idle"), [(490.0, 10.0), (600.0, 20.0), (-50.0, 0.0)])
-def test_a_machine_costs_until_its_end_by_the_clouds_word_within_our_own(
-    ledger: Ledger, ended: float, idle: float
+@pytest.mark.parametrize(
+    ("word", "seconds"),
+    [
+        ({"rented": 30.0}, (70.0, *USED, 20.0, 0.0)),
+        ({"rented": -50.0}, (100.0, *USED, 20.0, 0.0)),
+        ({"rented": 130.0}, (0.0, *USED, 20.0, 0.0)),
+        ({"ended": 490.0}, (100.0, *USED, 10.0, 0.0)),
+        ({"ended": 600.0}, (100.0, *USED, 20.0, 0.0)),
+        ({"ended": -50.0}, (0.0,) * 7),
+    ],
+)
+def test_a_machine_costs_from_its_launch_until_its_end_by_the_clouds_word_within_our_own(
+    ledger: Ledger, word: dict[str, float], seconds: tuple[float, ...]
 ) -> None:
-    rent(ledger, KEY, 0, 100, 500, "done", attempt=1, ended=ended)
+    rent(ledger, KEY, 0, 100, 500, "done", attempt=1, **word)
     close(ledger, KEY, 1, 120, 480, load_s=60.0, smoke_s=10.0, measure_s=290.0)
     [line] = lines(ledger)
-    assert line.seconds is not None
-    assert (line.seconds.idle, line.rented_s) == (idle, max(0.0, min(ended, 500.0)))
+    assert (line.seconds, line.rented_s) == (seconds, sum(seconds))
 
 
 HALF_PAST = 5400.0
@@ -206,24 +208,27 @@ def test_spending_follows_the_clock_while_a_machine_is_up(ledger: Ledger) -> Non
     assert spending.of_run(ledger.run_id).usd == pytest.approx(2.01)
 
 
-def test_spending_reads_what_is_down_once(ledger: Ledger) -> None:
-    counting = Counting(ledger.store)
+def test_spending_reads_what_is_down_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    gets, get = list[str](), ledger.store.get
+    monkeypatch.setattr(ledger.store, "get", lambda key: gets.append(key) or get(key))
     for key in (KEY, OTHER):
         rent(ledger, key, 0, 100, 1000, attempt=1)
+    gets.clear()
     clock = Clock(2000)
-    spending = Spending(counting, clock.now_s)
+    spending = Spending(ledger.store, clock.now_s)
     spending.of_run(ledger.run_id)
-    assert counting.gets == 6
+    assert len(gets) == 6
     clock.s += RUN_REFRESH_S
     spending.of_run(ledger.run_id)
-    assert counting.gets == 6
+    assert len(gets) == 6
     rent(ledger, KEY, 2010, 2020, None)
+    gets.clear()
     clock.s += RUN_REFRESH_S
     assert spending.of_run(ledger.run_id).up == (f"cluster-{KEY[:4]}",)
-    assert counting.gets == 9, "the new one"
+    assert len(gets) == 3, "the new one"
     clock.s += RUN_REFRESH_S
     spending.of_run(ledger.run_id)
-    assert counting.gets == 9, "an open one, while it is billed anyway"
+    assert len(gets) == 3, "an open one, while it is billed anyway"
 
 
 def test_the_month_counts_every_run_and_only_its_own_part(store: Store) -> None:
@@ -241,10 +246,8 @@ def test_the_month_counts_every_run_and_only_its_own_part(store: Store) -> None:
 
 def test_months_end_where_the_calendar_says() -> None:
     start, end = month_of(datetime(2026, 12, 31, 23, 59, tzinfo=UTC).timestamp())
-    assert (datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)) == (
-        datetime(2026, 12, 1, tzinfo=UTC),
-        datetime(2027, 1, 1, tzinfo=UTC),
-    )
+    assert start == datetime(2026, 12, 1, tzinfo=UTC).timestamp()
+    assert end == datetime(2027, 1, 1, tzinfo=UTC).timestamp()
 
 
 def test_a_machine_without_a_price_is_named_and_has_no_dollars(ledger: Ledger) -> None:
@@ -255,26 +258,15 @@ def test_a_machine_without_a_price_is_named_and_has_no_dollars(ledger: Ledger) -
     assert (spent.usd, spent.unpriced) == (0, (f"cluster-{KEY[:4]} on slurm/- spot",))
 
 
-class Counting:
-    """A store that counts its reads."""
-
-    def __init__(self, store: Store) -> None:
-        self._store, self.gets = store, 0
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name)
-
-    def get(self, key: str) -> bytes | None:
-        self.gets += 1
-        return self._store.get(key)
-
-
-SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
 LONG = Condition(name="long c=1", context_tokens=640, output_tokens=100)
 
 
 def results(ledger: Ledger) -> list[dict[str, Any]]:
     return consolidate(ledger.store, [ledger.run_id]).results
+
+
+def step_of(ledger: Ledger, name: str = "throughput", attempt: int = 1, price_usd_h: float = 3600.0) -> StepWriter:
+    return StepWriter(ledger, KEY, name, attempt).provenance(price_usd_h=price_usd_h)
 
 
 def test_shares_are_in_proportion_and_add_up() -> None:
@@ -285,9 +277,7 @@ def test_shares_are_in_proportion_and_add_up() -> None:
 
 
 def test_a_steps_rows_share_its_seconds_by_their_windows(ledger: Ledger) -> None:
-    step = StepWriter(ledger, KEY, "throughput")
-    step.provenance(price_usd_h=3600.0)
-    step.write(WINDOWS, [window(SHORT, 0, 100.0), window(SHORT, 1, 100.0)], spent_s=4.0)
+    step = step_of(ledger).write(WINDOWS, [window(SHORT, 0, 100.0), window(SHORT, 1, 100.0)], spent_s=4.0)
     step.write(WINDOWS, [window(LONG, 0, 50.0), window(LONG, 0, 50.0, mode="stream", prefill_s=2.0)], spent_s=12.0)
     step.commit(wall_s=999.0)
     found = {(row["condition"], row["mode"]): row for row in results(ledger)}
@@ -297,14 +287,10 @@ def test_a_steps_rows_share_its_seconds_by_their_windows(ledger: Ledger) -> None
 
 
 def test_seconds_of_a_lost_machine_are_kept_at_its_own_price(ledger: Ledger) -> None:
-    lost = StepWriter(ledger, KEY, "throughput", attempt=1)
-    lost.provenance(price_usd_h=3600.0)
-    lost.write(WINDOWS, [window(SHORT, 0, 100.0)], spent_s=10.0)
-    step = StepWriter(ledger, KEY, "throughput", attempt=2)
+    lost = step_of(ledger).write(WINDOWS, [window(SHORT, 0, 100.0)], spent_s=10.0)
+    step = step_of(ledger, attempt=2, price_usd_h=7200.0)
     step.parts += lost.parts
-    step.provenance(price_usd_h=7200.0)
-    step.write(WINDOWS, [window(SHORT, 1, 100.0)], spent_s=3.0)
-    step.commit(wall_s=3.5)
+    step.write(WINDOWS, [window(SHORT, 1, 100.0)], spent_s=3.0).commit(wall_s=3.5)
     [row] = results(ledger)
     assert (row["gpu_s"], row["cost_usd"]) == (13.0, pytest.approx(10.0 + 6.0))
     assert row["price_usd_h"] == 7200.0, "provenance is that of the attempt that committed"
@@ -312,34 +298,17 @@ def test_seconds_of_a_lost_machine_are_kept_at_its_own_price(ledger: Ledger) -> 
 
 def test_further_visits_and_the_control_are_in_the_cells_rows(ledger: Ledger) -> None:
     for name, spent_s in (("throughput", 5.0), ("throughput@2", 4.0), ("throughput@control-1", 3.0)):
-        step = StepWriter(ledger, KEY, name)
-        step.provenance(price_usd_h=3600.0)
-        step.write(WINDOWS, [window(SHORT, 0, 100.0)], spent_s=spent_s)
-        step.commit()
+        step_of(ledger, name).write(WINDOWS, [window(SHORT, 0, 100.0)], spent_s=spent_s).commit()
     row = next(row for row in results(ledger) if row["step"] == "throughput")
     assert (row["gpu_s"], row["cost_usd"]) == (12.0, pytest.approx(12.0))
 
 
-def test_an_evaluation_costs_once_however_often_its_answers_are_read(ledger: Ledger) -> None:
-    step = StepWriter(ledger, KEY, "eval-tiny")
-    step.provenance(price_usd_h=3600.0)
-    step.write(EVAL_ITEMS, [item(index, right=True) for index in range(4)], spent_s=7.0)
-    step.commit()
-    found = results(ledger)
-    assert {row["extractor"]: row["gpu_s"] for row in found} == {"last-letter": 7.0, "first-letter": None}
-    assert {row["extractor"]: row["cost_usd"] for row in found} == {
-        "last-letter": pytest.approx(7.0),
-        "first-letter": None,
-    }
-
-
-def test_what_was_graded_again_still_costs_what_it_took(ledger: Ledger) -> None:
-    step = StepWriter(ledger, KEY, "eval-tiny")
-    step.provenance(price_usd_h=3600.0)
-    step.write(EVAL_ITEMS, [item(index, right=True) for index in range(4)], spent_s=7.0)
-    step.commit()
+def test_an_evaluation_costs_once_however_often_its_answers_are_read_and_graded(ledger: Ledger) -> None:
+    step_of(ledger, "eval-tiny").write(EVAL_ITEMS, [item(at, right=True) for at in range(4)], spent_s=7.0).commit()
+    found = {row["extractor"]: (row["gpu_s"], row["cost_usd"]) for row in results(ledger)}
+    assert found == {"last-letter": (7.0, pytest.approx(7.0)), "first-letter": (None, None)}
     verdict = {"condition": None, "mode": None, "verdict": "ok", "reasons": [], "details": []}
-    identity = {"run_id": "run", "cell_key": KEY, "step": "eval-tiny", "attempt": 1, "measured_at": "2026-11-22"}
+    identity = {"run_id": ledger.run_id, "cell_key": KEY, "step": "eval-tiny", "attempt": 1, "measured_at": "2026"}
     rows = [identity | item(index, right=index > 0) for index in range(4)]
     grading = Grading({EVAL_ITEMS: rows, VERDICTS: [identity | verdict]}, "ok", (), 2)
     write_regrade(ledger, KEY, "eval-tiny", 0, grading, None)
@@ -348,17 +317,11 @@ def test_what_was_graded_again_still_costs_what_it_took(ledger: Ledger) -> None:
 
 
 def test_a_step_whose_parts_say_no_seconds_has_its_commits(ledger: Ledger) -> None:
-    step = StepWriter(ledger, KEY, "throughput")
-    step.provenance(price_usd_h=3600.0)
-    step.write(WINDOWS, [window(SHORT, 0, 100.0)])
-    step.commit(wall_s=10.0)
+    step_of(ledger).write(WINDOWS, [window(SHORT, 0, 100.0)]).commit(wall_s=10.0)
     assert [(row["gpu_s"], row["cost_usd"]) for row in results(ledger)] == [(10.0, pytest.approx(10.0))]
 
 
 def test_the_last_word_of_the_attempt_that_committed_is_its_provenance(ledger: Ledger) -> None:
-    step = StepWriter(ledger, KEY, "throughput")
-    step.provenance(seed=None)
-    step.provenance(seed=7)
-    step.write(WINDOWS, [window(SHORT, 0, 100.0)])
-    step.commit()
+    step = StepWriter(ledger, KEY, "throughput").provenance(seed=None).provenance(seed=7)
+    step.write(WINDOWS, [window(SHORT, 0, 100.0)]).commit()
     assert [row["seed"] for row in results(ledger)] == [7]

@@ -91,16 +91,14 @@ def visit(
     begun: bool = False,
     reasons: Sequence[str] = (),
 ) -> None:
-    step = StepWriter(ledger, key, name)
-    step.provenance(machine="node-1 card-1")
+    step = StepWriter(ledger, key, name).provenance(machine="node-1 card-1")
     for concurrency in SPEC.concurrencies:
         rows = loop(concurrency, token_s, NOISE)
         for category in token_s if concurrency == 1 else (None,):
             of = [row for row in rows if category in (None, row["category"])]
             share = accepted.get(category or "", fsum(accepted.values()) / len(accepted) if accepted else 0.0)
             said = [telling(row, accepted[row["category"]]) for row in of] if tells and accepted else of
-            step.write(LOAD_REQUESTS, said)
-            step.write(LOAD_WINDOWS, [window(concurrency, category, of, share)])
+            step.write(LOAD_REQUESTS, said).write(LOAD_WINDOWS, [window(concurrency, category, of, share)])
         name = Offered(concurrency=concurrency).name
         names = [name, *(with_category(name, each) for each in token_s)]
         said = ("suspect" if reasons else "ok", [*reasons], [*reasons])
@@ -108,8 +106,7 @@ def visit(
     if begun:  # what an earlier start measured of the first category, half as fast, without a draft
         [category, *_] = token_s
         rows = [row | {"attempt": 0} for row in loop(1, {category: 2 * token_s[category]}, NOISE)]
-        step.provenance(machine="node-1 card-1", attempt=0)
-        step.write(LOAD_REQUESTS, rows)
+        step.provenance(machine="node-1 card-1", attempt=0).write(LOAD_REQUESTS, rows)
         step.write(LOAD_WINDOWS, [window(1, category, rows, 0.0) | {"attempt": 0}])
     step.commit()
 

@@ -55,10 +55,8 @@ class EnergisedRun(DemoRun):
     def start(self, place: int, visit: str = "", verdict: Sequence[Any] = ("ok", [], []), **said: Any) -> None:
         """One committed start of a cell, or of its control."""
         step = self.writer(place, f"memory{visit}")
-        step.provenance(machine="node-1 card-1")
-        step.write(MEMORY_STARTS, [{**KNOWN, **said}])
-        step.judge((CONDITION, MODE, *verdict))
-        step.commit(verdict[0], verdict[1])
+        step.provenance(machine="node-1 card-1").write(MEMORY_STARTS, [{**KNOWN, **said}])
+        step.judge((CONDITION, MODE, *verdict)).commit(verdict[0], verdict[1])
 
     def speed(
         self, place: int, tok_s: float, watts: float | None, visit: str = "", *, machine: str = "node-1 card-1",
@@ -71,8 +69,7 @@ class EnergisedRun(DemoRun):
         if watts is not None:
             rows = [row | {"energy_j": watts * row["wall_s"], "power_w": watts, "energy_from": "counter"} | told
                     for row in rows]  # fmt: skip
-        step.write(WINDOWS, rows)
-        step.judge(*((SHORT.name, mode, *verdict) for mode in modes))
+        step.write(WINDOWS, rows).judge(*((SHORT.name, mode, *verdict) for mode in modes))
         step.commit(verdict[0], verdict[1])
 
 
@@ -249,8 +246,7 @@ def built(store: Store, *cells: tuple[int, Sequence[Row]]) -> list[Row]:
         step.provenance()
         fine = ("512 10 %", "512 90 %", "1k 10 %")
         cut_off = ("1k 90 %", None, "suspect", ["truncated"], ["1 was cut off"])
-        step.judge(*((name, None, "ok", [], []) for name in fine), cut_off)
-        step.commit("suspect", ["truncated"])
+        step.judge(*((name, None, "ok", [], []) for name in fine), cut_off).commit("suspect", ["truncated"])
     names = dict.fromkeys(RESULTS_CONSOLIDATED.column_names())
     return [names | row for row in consolidate(store, ["r1"]).results]
 

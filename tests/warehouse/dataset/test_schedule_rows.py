@@ -84,12 +84,10 @@ def consolidated(local: Store, instead: dict[str, list[Row]]) -> Consolidated:
     mtp = plan.cells[3].model_copy(update={"visits": "single", "steps": (SPEC,)})
     ledger = Ledger(local, "r1", MinuteByMinute())
     ledger.write_plan(plan.model_copy(update={"cells": (mtp,)}))
-    step = StepWriter(ledger, mtp.cell.cell_key, "load")
-    step.provenance(machine="node-1 card-1")
+    step = StepWriter(ledger, mtp.cell.cell_key, "load").provenance(machine="node-1 card-1")
     for load in SPEC.loads:
         rows = instead.get(load.name) or served(load)
-        step.write(LOAD_REQUESTS, rows)
-        step.write(LOAD_WINDOWS, [window(load, rows)])
+        step.write(LOAD_REQUESTS, rows).write(LOAD_WINDOWS, [window(load, rows)])
         names = [load.name, with_category(load.name, "coding"), with_category(load.name, "writing")]
         step.judge(*((name, load.mode, "ok", [], []) for name in names))
     step.commit()

@@ -25,8 +25,7 @@ def measure(store: Store, run_id: str, cell: int = 0, clock: Clock = SYSTEM) -> 
     ledger, plan = Ledger(store, run_id, clock), demo_plan()
     ledger.write_plan(plan)
     step = StepWriter(ledger, plan.cells[cell].cell.cell_key, "eval-tiny")
-    step.write(EVAL_ITEMS, [item(index, right=True) for index in range(4)])
-    step.commit()
+    step.write(EVAL_ITEMS, [item(index, right=True) for index in range(4)]).commit()
 
 
 def test_a_snapshot_is_what_its_manifest_says(store: Store) -> None:

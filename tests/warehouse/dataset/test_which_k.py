@@ -8,10 +8,9 @@ import pytest
 
 from configs.schema import PlannedCell
 from configs.steps.throughput import Condition
-from tests.warehouse.read_page import page_of
-from tests.warehouse.report.rows import AR as AR_ROW
-from tests.warehouse.report.rows import MTP as MTP_ROW
-from tests.warehouse.report.rows import seen
+from tests.warehouse.report.pages import AR as AR_ROW
+from tests.warehouse.report.pages import MTP as MTP_ROW
+from tests.warehouse.report.pages import page_of, seen
 from tests.warehouse.synthetic import StepWriter, demo_plan, engine_counts, only, streamed, window
 from tests.warehouse.visited import SHORT, STEADY, VisitedRun
 from warehouse.dataset.curves import Point, Points, shapes_of
@@ -303,13 +302,11 @@ def with_prefill(run: VisitedRun, unstreamed: Cell | None = None) -> None:
     for (technique, k), visit in [*((cell, "") for cell in NEAR), *((cell, "@2") for cell in reversed(NEAR))]:
         tokens = expected_tokens(POSITIONS.get(k, ()))
         tok_s = n / (prefill_s + (n / tokens - 1) * (0.010 + 0.0005 * (k or 0)))
-        step = StepWriter(run.ledger, run.key(technique, k), f"throughput{visit}")
-        step.provenance(machine="node-1 card-1")
+        step = StepWriter(run.ledger, run.key(technique, k), f"throughput{visit}").provenance(machine="node-1 card-1")
         step.write(WINDOWS, [window(LONG, at, tok_s * rate, **counts(k)) for at, rate in enumerate(STEADY)])
         if (technique, k) != unstreamed:
             step.write(REQUESTS, [streamed(LONG, index, 1000 * prefill_s, 10.0) for index in range(3)])
-        step.judge((LONG.name, "fixed", "ok", [], []), (LONG.name, "stream", "ok", [], []))
-        step.commit()
+        step.judge((LONG.name, "fixed", "ok", [], []), (LONG.name, "stream", "ok", [], [])).commit()
 
 
 def test_a_prefill_that_is_known_is_no_part_of_a_step(local: Store) -> None:

@@ -78,8 +78,7 @@ def window(answers: Sequence[Row], accepted: float) -> Row:
 def visit(
     ledger: Ledger, key: str, name: str, token_s: dict[str, float], accepted: float, programs: Sequence[str]
 ) -> None:
-    step = StepWriter(ledger, key, name)
-    step.provenance(machine="node-1 card-1")
+    step = StepWriter(ledger, key, name).provenance(machine="node-1 card-1")
     for workload in token_s:
         for concurrency in SPEC.concurrencies:
             for repeat, noise in enumerate(NOISE):
@@ -89,8 +88,7 @@ def visit(
                            programs[(repeat + number) % len(programs)] if workload == "code" else None)
                     for number in range(concurrency)
                 ]  # fmt: skip
-                step.write(PROMPT_REQUESTS, answers)
-                step.write(PROMPT_WINDOWS, [window(answers, accepted)])
+                step.write(PROMPT_REQUESTS, answers).write(PROMPT_WINDOWS, [window(answers, accepted)])
             step.judge((condition_name(workload, concurrency), MODE, "ok", [], []))
     step.commit()
 
@@ -221,8 +219,7 @@ def run_of(shape: DepthShape, repeat: int, slower: float, accepted: int, has_pea
 
 
 def depth_visit(ledger: Ledger, key: str, name: str, accepted: int, slower: float, noise: Sequence[float]) -> None:
-    step = StepWriter(ledger, key, name)
-    step.provenance(machine="node-1 card-1")
+    step = StepWriter(ledger, key, name).provenance(machine="node-1 card-1")
     for shape in DEPTHS.shapes():
         step.write(DEPTH_WINDOWS, [run_of(shape, repeat, slower * each, accepted, has_peak=shape.depth_tokens > 0)
                                    for repeat, each in enumerate(noise)])  # fmt: skip

@@ -6,8 +6,7 @@ import pytest
 
 from configs.steps.needle import NeedleStep, condition_name
 from tests.warehouse.graded import GPQA, IFEVAL, WRONG_READING, Graded, answer, answers, checked, score
-from tests.warehouse.read_page import page_of
-from tests.warehouse.report.started import page_with_starts
+from tests.warehouse.report.pages import page_of, page_with_starts
 from tests.warehouse.synthetic import write_demo_run
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES
 from warehouse.ledger.steps.needle import NEEDLES
@@ -113,8 +112,7 @@ def judged(run: Graded, technique: str, k: int | None, verdict: str, given: list
     step = run.step("eval-gpqa", technique, k)
     for row in given[-80:]:
         row["truncated"] = True
-    step.write(EVAL_SAMPLES, given)
-    step.judge((None, None, verdict, ["truncated"], ["80 of 198 answers were cut off"]))
+    step.write(EVAL_SAMPLES, given).judge((None, None, verdict, ["truncated"], ["80 of 198 answers were cut off"]))
     step.commit(verdict, ["truncated"])
 
 
@@ -172,8 +170,7 @@ def test_lossless_needs_as_many_needles_as_ar(local: Store, found: int, claimed:
                 for seed in range(3)
             ],
         )  # fmt: skip
-        step.judge((condition_name(1024, 50), None, "ok", [], []))
-        step.commit()
+        step.judge((condition_name(1024, 50), None, "ok", [], [])).commit()
     assert ("yes: lossless" in page_of(local).text) is claimed
 
 

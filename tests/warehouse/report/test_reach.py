@@ -4,13 +4,8 @@ from typing import Any
 
 import pytest
 
-from configs.cell import Model
-from tests.warehouse.report.rows import AR, MTP, row, seen, text_of, viewed
-from tests.warehouse.report.started import placebo, speed_pair
-from tests.warehouse.synthetic import demo_plan, only
-from tests.warehouse.visited import VisitedRun
+from tests.warehouse.report.pages import AR, MTP, placebo, row, seen, speed_pair, text_of, viewed
 from warehouse.dataset.tables import K_CURVES, PAIRS, RECOMMENDATIONS
-from warehouse.ledger.store import Store
 from warehouse.report.answer import answers
 from warehouse.report.display.claims import control_of, doubts
 from warehouse.report.display.figures import Row
@@ -207,22 +202,6 @@ def test_bars_of_several_runs_say_that_they_are() -> None:
 OTHER = {"model": "diffuser", "compared_as": "m"}
 DIFFUSION = row("diffusion", 240.0, speedup=3.0, speedup_lo=2.94, speedup_hi=3.06, **OTHER)
 SCORED = {"step": "eval-gpqa", "condition": None, "mode": None, "metric": "accuracy", "extractor": "last-letter"}
-
-
-def test_rows_and_pairs_name_the_model_whose_ar_they_are_compared_with(local: Store) -> None:
-    cells = demo_plan().cells
-    named: Model = cells[1].cell.model.model_copy(update={"name": "diffuser", "held_against": "tiny-gemma4"})
-    other = cells[1].model_copy(update={"cell": cells[1].cell.model_copy(update={"model": named})})
-    run = VisitedRun(local, "mirrored", cells=[cells[0], other])
-    for visit in ("", "@2"):
-        run.visit("ar", None, 100.0, visit, provenance={"model_revision": "of tiny-gemma4"})
-        run.visit("mtp", 1, 150.0, visit, provenance={"model_revision": "of diffuser"})
-    built = run.built()
-    assert {each["model"]: each["compared_as"] for each in built.results} == {
-        "tiny-gemma4": "tiny-gemma4", "diffuser": "tiny-gemma4",
-    }  # fmt: skip
-    assert only(built.pairs, kind="speed")["compared_as"] == "tiny-gemma4"
-    assert {each["compared_as"] for each in built.pairs} == {"tiny-gemma4"}
 
 
 def test_the_page_says_whose_ar_a_speedup_is_over() -> None:

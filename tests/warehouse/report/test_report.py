@@ -8,9 +8,8 @@ import polars as pl
 import pytest
 
 from tests.warehouse.graded import GPQA, WRONG_READING, Graded, answers, score
-from tests.warehouse.read_page import page_of
 from tests.warehouse.rented import NO_PRICE, close, rent, rent_a_bad_night
-from tests.warehouse.report.started import page_with_starts
+from tests.warehouse.report.pages import page_of, page_with_starts
 from tests.warehouse.synthetic import DEMO, HOSTILE, Behaviour, close_attempt, demo_plan, write_demo_run
 from warehouse.dataset.snapshot import current, publish, read_current
 from warehouse.dataset.tables import PRODUCT_TABLES

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.warehouse.report.rows import AR, MTP, row, seen, visit
-from tests.warehouse.report.started import speed_pair
+from tests.warehouse.report.pages import AR, MTP, row, seen, speed_pair, visit
 from tests.warehouse.synthetic import StepWriter, only, streamed, window
 from tests.warehouse.visited import SHORT, VisitedRun
 from warehouse.ledger.store import Store
@@ -97,12 +96,10 @@ STREAM = MTP | {"mode": "stream", "tok_s": None, "ttft_ms": 52.0, "tpot_ms": 5.0
 
 def streams(run: VisitedRun, visit: str, ttft_ms: float, tpot_ms: float) -> None:
     """A committed visit of mtp's: a window, and three streamed requests around these."""
-    step = StepWriter(run.ledger, run.key("mtp", 4), f"throughput{visit}")
-    step.provenance(machine="node-1 card-1")
+    step = StepWriter(run.ledger, run.key("mtp", 4), f"throughput{visit}").provenance(machine="node-1 card-1")
     step.write(WINDOWS, [window(SHORT, 0, 80.0)])
     step.write(REQUESTS, [streamed(SHORT, at, ttft_ms + off, tpot_ms) for at, off in enumerate((0.0, 1.0, 90.0))])
-    step.judge(*((SHORT.name, mode, "ok", [], []) for mode in ("fixed", "stream")))
-    step.commit("ok", [])
+    step.judge(*((SHORT.name, mode, "ok", [], []) for mode in ("fixed", "stream"))).commit("ok", [])
 
 
 def test_a_start_of_the_control_says_when_its_tokens_came(local: Store) -> None:

@@ -2,9 +2,7 @@
 
 import pytest
 
-from tests.warehouse.read_page import page_of
-from tests.warehouse.report.rows import AR, MTP, row, seen, text_of, viewed, visit
-from tests.warehouse.report.started import placebo, speed_pair
+from tests.warehouse.report.pages import AR, MTP, page_of, placebo, row, seen, speed_pair, text_of, viewed, visit
 from tests.warehouse.visited import VisitedRun
 from warehouse.dataset.consolidate.comparable import barred, cells_that_fail_parity
 from warehouse.dataset.consolidate.rows import Judged, Result

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.warehouse.read_page import Page
-from tests.warehouse.report.rows import AR, MTP, frame, row, seen, tables_of, visit
-from tests.warehouse.report.started import placebo, speed_pair
+from tests.warehouse.report.pages import AR, MTP, Page, frame, placebo, row, seen, speed_pair, tables_of, visit
 from warehouse.dataset.tables import ATTEMPTS, K_CURVES, RESULTS_CONSOLIDATED
 from warehouse.report.answer import answers, caveats
 from warehouse.report.display.figures import Row

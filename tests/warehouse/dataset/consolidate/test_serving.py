@@ -1,15 +1,14 @@
-"""Speed and accuracy of the same server: command lines compared without what differs by nature."""
+"""What may stand beside what: command lines without what differs by nature, and rows of what was not really run."""
 
 import pytest
 
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
-from configs.steps.throughput import Condition
 from flows.results import result_rows
 from tests.warehouse.graded import GPQA, Graded, answers
-from tests.warehouse.synthetic import demo_plan, item, only, window
-from tests.warehouse.visited import VisitedRun
+from tests.warehouse.synthetic import celled, demo_plan, item, only, window
+from tests.warehouse.visited import SHORT, VisitedRun
 from warehouse.dataset.consolidate.comparable import arguments, differences
 from warehouse.dataset.consolidate.inputs import baseline_among
 from warehouse.dataset.snapshot import publish
@@ -18,17 +17,16 @@ from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import WINDOWS
 from warehouse.report.display.figures import marks, technique_name
 
-SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
-
 TIMED = (
     "/opt/env/bin/vllm serve org/model --served-model-name m --host 127.0.0.1 --port 8001 --max-model-len 16384 "
     """--no-enable-prefix-caching --speculative-config '{"method": "mtp", "model": "/cache/a/draft", "k": 4}'"""
 )
 
 
-def test_ports_and_folders_are_no_difference() -> None:
+def test_ports_and_folders_are_no_difference_and_what_is_no_json_is_compared_as_it_is() -> None:
     elsewhere = TIMED.replace("8001", "9999").replace("/opt/env", "/root/.cache/env").replace("/cache/a", "/mnt/b")
     assert differences({"argv": TIMED}, {"argv": elsewhere}) == []
+    assert arguments("vllm serve m --override {oops")["--override"] == "{oops"
 
 
 @pytest.mark.parametrize(
@@ -54,38 +52,27 @@ def test_versions_count_where_both_are_known() -> None:
     assert differences({}, one) == [], "an old version recorded nothing"
 
 
-def test_a_command_line_that_is_no_json_is_compared_as_it_is() -> None:
-    assert arguments("vllm serve m --override {oops")["--override"] == "{oops"
-
-
 def test_graded_on_another_server_than_timed_is_suspect_and_not_compared(local: Store) -> None:
     run = Graded(local, GPQA)
     run.answered("ar", None, answers(50, range(40)))
     run.answered("mtp", 4, answers(50, range(40)), argv=TIMED.replace("16384", "32768"))
-    tiny = run.step("eval-tiny", "mtp", 4)
-    tiny.write(EVAL_ITEMS, [item(0, right=True)])
-    tiny.provenance(argv=TIMED)
-    tiny.commit()
-    speed = run.step("throughput", "mtp", 4)
-    speed.write(WINDOWS, [window(SHORT, 0, 100.0)])
-    speed.provenance(argv=TIMED)
-    speed.commit()
+    for name, table, row in (
+        ("eval-tiny", EVAL_ITEMS, item(0, right=True)), ("throughput", WINDOWS, window(SHORT, 0, 100.0))
+    ):  # fmt: skip
+        run.step(name, "mtp", 4).write(table, [row]).provenance(argv=TIMED).commit()
     built = run.built()
     row = only(built.results, step="eval-gpqa", technique="mtp", extractor="last-in-body")
     assert (row["verdict"], row["reasons"]) == ("suspect", ["argv_differs"])
-    assert row["details"] == [
-        "served unlike step 'throughput', which measured the speed: --max-model-len 32768 (there 16384)"
-    ]
+    said = "served unlike step 'throughput', which measured the speed: --max-model-len 32768 (there 16384)"
+    assert row["details"] == [said]
     assert only(built.results, step="eval-tiny", extractor="last-letter")["verdict"] == "ok"
     assert built.pairs == []
 
 
 def test_cells_that_were_served_differently_are_compared_and_it_is_said(local: Store) -> None:
-    cells = []
-    for planned in demo_plan().cells:
-        longer = planned.cell.serving.model_copy(update={"max_model_len": 4096, "max_num_seqs": 2})
-        serving = planned.cell.serving if planned.cell.technique.is_baseline else longer
-        cells.append(planned.model_copy(update={"cell": planned.cell.model_copy(update={"serving": serving})}))
+    cells = demo_plan().cells
+    longer = cells[0].cell.serving.model_copy(update={"max_model_len": 4096, "max_num_seqs": 2})
+    cells = [each if each.cell.technique.is_baseline else celled(each, serving=longer) for each in cells]
     run = Graded(local, GPQA, cells=cells)
     run.answered("ar", None, answers(50, range(40)))
     run.answered("mtp", 4, answers(50, range(40)))
@@ -95,10 +82,7 @@ def test_cells_that_were_served_differently_are_compared_and_it_is_said(local: S
 def test_the_engine_of_a_control_is_not_held_against_the_cells_own(local: Store) -> None:
     run = Graded(local, GPQA)
     for name, argv in (("throughput", TIMED), ("throughput@control-1", "vllm serve org/model --max-model-len 16384")):
-        timed = run.step(name, "mtp", 4)
-        timed.write(WINDOWS, [window(SHORT, 0, 100.0)])
-        timed.provenance(argv=argv)
-        timed.commit()
+        run.step(name, "mtp", 4).write(WINDOWS, [window(SHORT, 0, 100.0)]).provenance(argv=argv).commit()
     run.answered("mtp", 4, answers(50, range(40)), argv=TIMED)
     assert only(run.built().results, step="eval-gpqa", extractor="last-in-body")["reasons"] == []
 
@@ -138,8 +122,7 @@ def test_cells_of_one_technique_are_told_apart_by_their_denoising_steps(local: S
 def test_steps_and_canvas_of_real_weights_are_a_name_and_nothing_made_up(local: Store) -> None:
     asked = {"denoising_steps": 8, "canvas_length": 256}
     diffusion = next(each for each in expand(load_sweep("full")).cells if each.cell.technique.denoises)
-    planned = diffusion.model_copy(update={"cell": diffusion.cell.model_copy(update=asked)})
-    run = VisitedRun(local, "single", cells=[planned])
+    run = VisitedRun(local, "single", cells=[celled(diffusion, **asked)])
     run.visit("diffusion", None, 800.0)
     row = only(run.built().results)
     assert (row["made_up"], marks(row)) == (None, [])
@@ -148,19 +131,14 @@ def test_steps_and_canvas_of_real_weights_are_a_name_and_nothing_made_up(local: 
     publish(local)
     said = [each["cell"] for each in result_rows(local, "run")]
     assert said == ["fp8 diffusion denoising_steps=8 canvas_length=256"]
-
-
-def test_what_was_really_run_has_nothing_made_up(local: Store) -> None:
-    run = VisitedRun(local, "single")
-    run.visit("ar", None, 100.0)
-    row = only(run.built().results)
+    real = VisitedRun(local, "single", "real")
+    real.visit("ar", None, 100.0)
+    row = only(real.built().results)
     assert (row["made_up"], row["denoising_steps"], marks(row)) == (None, None, [])
 
 
 def test_a_replay_is_never_held_against_a_real_ar() -> None:
     mtp, ar = shipped("31b-shape fp8 mtp K=4"), shipped("31b-shape fp8 ar")
-    real = ar.model_copy(
-        update={"cell": ar.cell.model_copy(update={"model": ar.cell.model.model_copy(update={"weights": "real"})})}
-    )
+    real = celled(ar, model=ar.cell.model.model_copy(update={"weights": "real"}))
     assert baseline_among(mtp, [mtp, real]) is None
     assert baseline_among(mtp, [mtp, real, ar]) == ar

@@ -3,7 +3,7 @@
 import pytest
 
 from configs.cell import Model
-from tests.warehouse.synthetic import StepWriter, demo_plan, only, window
+from tests.warehouse.synthetic import StepWriter, celled, demo_plan, only, window
 from tests.warehouse.visited import SHORT, VisitedRun, served
 from warehouse.dataset import build
 from warehouse.dataset.consolidate.inputs import baseline_among
@@ -48,15 +48,11 @@ def test_what_is_faster_in_every_bracket_is_faster(local: Store) -> None:
     assert len(placebos) == len(QUIET) and {pair["conclusion"] for pair in placebos} == {"inconclusive"}
     assert {pair["technique"] for pair in placebos} == {"ar"}
     assert len(built.results) == len(QUIET), "controls make no rows of their own"
-    assert [row["position"] for row in sorted(built.visits, key=lambda row: row["measured_at"])] == [
-        float(at) for at in range(1, 3 * len(QUIET) + 1)
-    ]
+    places = [row["position"] for row in sorted(built.visits, key=lambda row: row["measured_at"])]
+    assert places == [*range(1, 3 * len(QUIET) + 1)]
     control = only(built.visits, cell_key=run.key("mtp", 2), role="control", visit=2)
-    assert (control["served_cell_key"], control["technique"], control["tok_s"]) == (
-        run.key("ar"),
-        "ar",
-        pytest.approx(101.25, rel=1e-3),
-    )
+    assert (control["served_cell_key"], control["technique"]) == (run.key("ar"), "ar")
+    assert control["tok_s"] == pytest.approx(101.25, rel=1e-3)
 
 
 def test_two_starts_are_one_figure_and_two_visits(local: Store) -> None:
@@ -69,10 +65,8 @@ def test_two_starts_are_one_figure_and_two_visits(local: Store) -> None:
     assert row["tok_s"] == pytest.approx((140.0 * 150.0) ** 0.5, rel=1e-3), "geometric mean of two starts"
     assert (row["visits"], row["repeats"]) == (2, 6)
     assert row["cv"] == pytest.approx(0.01, rel=1e-3), "within a start, not across"
-    assert sorted(each["tok_s"] for each in built.visits if each["technique"] == "mtp") == [
-        pytest.approx(140.0, rel=1e-3),
-        pytest.approx(150.0, rel=1e-3),
-    ]
+    starts = sorted(each["tok_s"] for each in built.visits if each["technique"] == "mtp")
+    assert starts == pytest.approx([140.0, 150.0], rel=1e-3)
     assert only(built.pairs, kind="speed")["baseline_visits"] == 2
 
 
@@ -168,8 +162,7 @@ def test_a_technique_is_not_blamed_for_what_a_start_of_ar_does_too(local: Store)
     for technique, k, visit, number, ids in answers:
         run.visit(technique, k, 100.0, visit)
         step = StepWriter(run.ledger, run.key(technique, k), f"parity{visit}")
-        step.write(PARITY_OUTPUTS, [{"prompt_id": "p", "pass": number, "token_ids": ids}])
-        step.commit()
+        step.write(PARITY_OUTPUTS, [{"prompt_id": "p", "pass": number, "token_ids": ids}]).commit()
     built = run.built()
     control = only(built.results, step="parity", technique="ar")
     assert (control["parity_equal"], control["parity_n"], control["first_divergence"]) == (0, 1, 1)
@@ -192,24 +185,27 @@ def test_a_baseline_with_other_serving_arguments_is_named(local: Store) -> None:
 def test_a_model_may_be_held_against_another_ones_ar(local: Store) -> None:
     cells = demo_plan().cells
     named: Model = cells[1].cell.model.model_copy(update={"name": "diffuser", "held_against": "tiny-gemma4"})
-    other = cells[1].model_copy(update={"cell": cells[1].cell.model_copy(update={"model": named})})
+    other = celled(cells[1], model=named)
     assert baseline_among(other, cells) == cells[0]
-    unnamed = named.model_copy(update={"held_against": None})
-    assert other.cell.cell_key == other.cell.model_copy(update={"model": unnamed}).cell_key
+    unnamed = celled(other, model=named.model_copy(update={"held_against": None}))
+    assert other.cell.cell_key == unnamed.cell.cell_key
     run = VisitedRun(local, "mirrored", cells=[cells[0], other])
     for visit in ("", "@2"):
-        run.visit("ar", None, 100.0, visit)
-        run.visit("mtp", 1, 150.0, visit)
-    pair = only(run.built().pairs, kind="speed")
+        run.visit("ar", None, 100.0, visit, provenance={"model_revision": "of tiny-gemma4"})
+        run.visit("mtp", 1, 150.0, visit, provenance={"model_revision": "of diffuser"})
+    built = run.built()
+    pair = only(built.pairs, kind="speed")
     assert (pair["model"], pair["baseline_cell_key"]) == ("diffuser", run.key("ar"))
+    rows = [*built.results, *built.pairs]
+    assert {each["compared_as"] for each in rows} == {"tiny-gemma4"}, "whose AR it is that they are compared with"
+    assert {each["model"] for each in built.results} == {"tiny-gemma4", "diffuser"}
 
 
-def test_dummy_weights_are_only_held_against_dummy_weights(local: Store) -> None:
+def test_dummy_weights_are_only_held_against_dummy_weights() -> None:
     cells = demo_plan().cells
     dummy = cells[1].cell.model.model_copy(update={"weights": "dummy"})
-    other = cells[1].model_copy(update={"cell": cells[1].cell.model_copy(update={"model": dummy})})
+    other, twin = celled(cells[1], model=dummy), celled(cells[0], model=dummy)
     assert baseline_among(other, cells) is None
-    twin = cells[0].model_copy(update={"cell": cells[0].cell.model_copy(update={"model": dummy})})
     assert baseline_among(other, [*cells, twin]) == twin
 
 

@@ -1,4 +1,4 @@
-"""What looks like a claim and is none: no or a blind placebo, other engines, a broken promise, one among many."""
+"""What looks like a claim and is none: no or a blind placebo, other engines, one among many, outputs that leave AR's."""
 
 from math import log, sqrt
 from typing import Any
@@ -7,9 +7,8 @@ import pytest
 
 from configs.cell import Serving
 from tests.warehouse.graded import Graded, answers
-from tests.warehouse.report.rows import row
-from tests.warehouse.report.started import speed_pair
-from tests.warehouse.synthetic import DEMO, StepWriter, demo_plan, only, window, write_demo_run
+from tests.warehouse.report.pages import row, speed_pair
+from tests.warehouse.synthetic import DEMO, celled, demo_plan, only, window, write_demo_run
 from tests.warehouse.visited import SHORT, VisitedRun
 from warehouse.dataset.build import consolidate
 from warehouse.dataset.consolidate.comparable import Output, agreement, barred, cells_that_fail_parity, lossless_cells
@@ -80,10 +79,7 @@ def test_no_speedup_is_over_an_ar_that_was_held_to_fewer_requests_than_asked(
     local: Store, asked: int, said: list[str]
 ) -> None:
     few: Serving = demo_plan().cells[0].cell.serving.model_copy(update={"max_num_seqs": 4})
-    cells = [
-        each.model_copy(update={"cell": each.cell.model_copy(update={"serving": few})}) for each in demo_plan().cells
-    ]
-    run = VisitedRun(local, cells=cells)
+    run = VisitedRun(local, cells=[celled(each, serving=few) for each in demo_plan().cells])
     load = SHORT.model_copy(update={"concurrency": asked})
     run.bracket("mtp", 1, 100.0, 150.0, 101.0, condition=load)
     run.bracket("mtp", 2, 100.0, 150.0, 101.0, condition=load)
@@ -100,17 +96,12 @@ def test_a_cell_that_fails_parity_is_in_no_family_and_its_starts_say_nothing_of_
     for technique, k, ids in (("ar", None, [1, 2]), ("mtp", 1, [1, 2]), ("mtp", 2, [9, 9])):
         run.outputs(technique, k, *[{"p": ids}] * (2 if k is None else 1))
         for visit, tok_s in (("", 100.0), ("@2", 100.0 if k != 2 else 200.0)):
-            timed = run.step(f"throughput{visit}", technique, k)
-            timed.provenance(machine="m")
-            timed.write(WINDOWS, [window(SHORT, at, tok_s + at / 10) for at in range(3)])
-            timed.commit()
+            timed = run.step(f"throughput{visit}", technique, k).provenance(machine="m")
+            timed.write(WINDOWS, [window(SHORT, at, tok_s + at / 10) for at in range(3)]).commit()
     built = run.built()
     broken, sound = (only(built.pairs, kind="accuracy", k=k) for k in (2, 1))
-    assert (broken["conclusion"], broken["verdict"], broken["reasons"]) == (
-        "inconclusive",
-        "suspect",
-        ["parity_failed"],
-    )
+    said = ("inconclusive", "suspect", ["parity_failed"])
+    assert (broken["conclusion"], broken["verdict"], broken["reasons"]) == said
     assert broken["wording"].startswith("no claim: none of 1 greedy outputs is AR's")
     assert broken["mcnemar_p"] is not None and broken.get("mcnemar_p_holm") is None
     assert (sound["verdict"], sound["reasons"]) == ("ok", [])
@@ -125,10 +116,8 @@ def test_a_cell_that_fails_parity_is_in_no_family_and_its_starts_say_nothing_of_
 
 def test_seconds_of_a_control_without_its_cell_are_in_a_row(local: Store) -> None:
     run = VisitedRun(local)
-    control = StepWriter(run.ledger, run.key("mtp", 2), "throughput@control-1")
-    control.provenance(price_usd_h=3600.0)
-    control.write(WINDOWS, [window(SHORT, 0, 100.0)], spent_s=3.0)
-    control.commit()
+    step = run.step("throughput@control-1", "mtp", 2).provenance(price_usd_h=3600.0)
+    step.write(WINDOWS, [window(SHORT, 0, 100.0)], spent_s=3.0).commit()
     row = only(run.built().results, step="throughput")
     assert (row["cell_key"], row["gpu_s"], row["cost_usd"]) == (run.key("mtp", 2), 3.0, pytest.approx(3.0))
     assert (row["verdict"], row["reasons"], row.get("tok_s")) == ("suspect", ["not_measured"], None)
@@ -136,10 +125,8 @@ def test_seconds_of_a_control_without_its_cell_are_in_a_row(local: Store) -> Non
 
 def test_a_row_per_visit_charges_the_seconds_once(local: Store) -> None:
     run = VisitedRun(local)
-    for name, spent_s in (("throughput@control-1", 3.0), ("throughput", 5.0), ("throughput@2", 4.0)):
-        step = StepWriter(run.ledger, run.key("mtp", 2), name)
-        step.write(WINDOWS, [window(SHORT, 0, 100.0)], spent_s=spent_s)
-        step.commit()
+    for visit, spent_s in (("@control-1", 3.0), ("", 5.0), ("@2", 4.0)):
+        run.step(f"throughput{visit}", "mtp", 2).write(WINDOWS, [window(SHORT, 0, 100.0)], spent_s=spent_s).commit()
     steps = take_inventory(local, ["run"]).steps
     rows = [plain_row(step, Raw(local, steps)) for step in steps]
     assert [result.columns["gpu_s"] for result in rows] == [12.0, None, None]
@@ -199,23 +186,21 @@ def pairs(*verdicts: str) -> list[Row]:
     )
 
 
-@pytest.mark.parametrize("verdict", ["suspect", "rejected"])
-def test_a_row_that_is_not_ok_neither_claims_nor_counts(verdict: str) -> None:
-    claim, _, flagged = pairs("ok", "ok", verdict)
-    assert (claim["conclusion"], claim["ratio_p_holm"]) == ("faster", pytest.approx(0.04))
-    assert (flagged["conclusion"], flagged["ratio_p_holm"]) == ("inconclusive", None)
+@pytest.mark.parametrize("verdict", ["suspect", "rejected", "ok"])
+def test_rows_that_are_ok_all_count_and_one_that_is_not_neither_claims_nor_counts(verdict: str) -> None:
+    claim, _, third = pairs("ok", "ok", verdict)
+    if verdict == "ok":
+        assert (claim["conclusion"], claim["ratio_p_holm"]) == ("inconclusive", pytest.approx(0.06))
+        assert claim["wording"].endswith("inconclusive as one of 3 comparisons (p = 0.06)")
+    else:
+        assert (claim["conclusion"], claim["ratio_p_holm"]) == ("faster", pytest.approx(0.04))
+        assert (third["conclusion"], third["ratio_p_holm"]) == ("inconclusive", None)
 
 
 def test_a_row_of_the_dataset_says_what_its_comparison_concludes() -> None:
     rows = [row("ar", 100.0), row("mtp", 150.0, cell_key="mtp 0"), row("mtp", None, cell_key="mtp 0", mode="stream")]
     said = [[each["conclusion"] for each in concluded(rows, found)] for found in (pairs("ok"), pairs("ok", "ok", "ok"))]
     assert said == [[None, "faster", None], [None, "inconclusive", None]], "corrected, as its interval isn't"
-
-
-def test_rows_that_are_ok_all_count() -> None:
-    claim, *_ = pairs("ok", "ok", "ok")
-    assert (claim["conclusion"], claim["ratio_p_holm"]) == ("inconclusive", pytest.approx(0.06))
-    assert claim["wording"].endswith("inconclusive as one of 3 comparisons (p = 0.06)")
 
 
 AR = {"p": Output([1, 2, 3], [9.0, 0.125, 9.0]), "q": Output([1, 2], [9.0, 9.0]), "r": Output([7, 8], [0.25, 3.5])}
@@ -226,24 +211,15 @@ def test_outputs_that_part_at_a_near_tie_are_told_from_those_that_part_where_the
     found = agreement(AR, others)
     assert (found.equal, found.compared, found.first_divergence) == (1, 3, 1)
     assert (found.near_ties, found.margin) == (1, 3.5)
-
-
-def test_one_witness_that_was_sure_is_enough() -> None:
     found = agreement(AR, {"p": Output([1, 5], [9.0, 2.0])})
     assert (found.near_ties, found.margin) == (0, 2.0)
-
-
-def test_two_steps_of_bf16_are_still_a_tie() -> None:
     assert agreement({"p": Output([1], [0.2500009])}, {"p": Output([2], [0.125])}).near_ties == 1
     assert agreement({"p": Output([1], [0.375])}, {"p": Output([2], [0.125])}).near_ties == 0
 
 
-def test_an_output_that_ended_first_is_no_witness() -> None:
+def test_without_gaps_or_behind_the_end_of_an_output_there_is_no_witness() -> None:
     found = agreement({"p": Output([1, 2, 3], [1.0, 1.0, 0.1])}, {"p": Output([1, 2], [1.0, 1.0])})
     assert (found.first_divergence, found.near_ties, found.margin) == (2, 1, 0.1)
-
-
-def test_without_gaps_nothing_is_said_about_ties() -> None:
     for others in ({"p": Output([1, 5, 5])}, {"p": Output([1, 2, 3])}):
         found = agreement(AR, others)
         assert (found.near_ties, found.margin) == (None, None)

@@ -10,8 +10,7 @@ from configs.expand import expand
 from configs.load import load_sweep
 from configs.steps.load import with_category
 from configs.steps.prompts import PromptsStep
-from tests.warehouse.read_page import Page
-from tests.warehouse.report.rows import row, seen
+from tests.warehouse.report.pages import Page, row, seen
 from tests.warehouse.synthetic import DEMO, Behaviour, write_demo_run
 from warehouse.dataset.snapshot import publish
 from warehouse.dataset.tables import RESULTS_CONSOLIDATED
