@@ -1,4 +1,4 @@
-"""What looks like a claim and is none: no or a blind placebo, other engines, one among many, outputs that leave AR's."""
+"""What looks like a claim and is none: no or a blind placebo, other engines, one of many, outputs that leave AR's."""
 
 from math import log, sqrt
 from typing import Any

@@ -1,4 +1,4 @@
-"""Intervals whose unit is a start: small cases by hand, and what they must not claim."""
+"""Intervals whose unit is a start, shares of few trials, and percentiles that a sample is large enough for."""
 
 import math
 import random
@@ -43,12 +43,10 @@ def visit(log_rate: float, position: float | None = None, sd: float = 0.0, repea
     return VisitRates(tuple(log_rate + sd * each / scale for each in aside), log_rate, position)
 
 
-def drawn(
-    random: Random, start_sd: float, sd: float, position: float, repeats: int = 3, level: float = 5.0
-) -> VisitRates:
+def drawn(random: Random, start_sd: float, sd: float, place: float, repeats: int = 3, level: float = 5.0) -> VisitRates:
     start = level + random.gauss(0, start_sd)
     rates = tuple(start + random.gauss(0, sd) for _ in range(repeats))
-    return VisitRates(rates, math.log(repeats / sum(math.exp(-rate) for rate in rates)), position)
+    return VisitRates(rates, math.log(repeats / sum(math.exp(-rate) for rate in rates)), place)
 
 
 @pytest.mark.parametrize(
@@ -56,11 +54,6 @@ def drawn(
 )
 def test_t_quantiles_are_those_of_printed_tables(degrees: int, quantile: float) -> None:
     assert student_quantile(0.025, degrees) == pytest.approx(quantile, rel=2e-5)
-
-
-def test_degrees_of_freedom_may_lie_between_two_rows_of_a_table() -> None:
-    assert student_quantile(0.025, 3) < student_quantile(0.025, 2.5) < student_quantile(0.025, 2)
-    assert student_tail(student_quantile(0.025, 2.5), 2.5) == pytest.approx(0.025)
 
 
 def test_start_variance_by_hand() -> None:
@@ -117,12 +110,14 @@ def test_a_linear_drift_cancels_from_ratios_and_is_no_start_variance(drift: floa
     assert placebo_interval(drifting[0], found) == pytest.approx(placebo_interval(still[0], calm))
 
 
-def test_a_drift_that_does_not_cancel_is_taken_out() -> None:
+def test_a_drift_that_does_not_cancel_is_taken_out_and_two_differences_are_too_few_for_one() -> None:
     arms = [(visit(5 + 0.01 * place, place), visit(5 + 0.01 * (place + 1), place + 1)) for place in (0, 4, 8, 12)]
     found = components(arms)
     estimate = ratio_interval(arms[3], arms[0], found)
     assert found.drift == pytest.approx(0.01)
     assert estimate is not None and estimate.log == pytest.approx(0.0, abs=1e-9)
+    arms = [(visit(5.0, 0), visit(5.02, 1)), (visit(6.0, 2), visit(6.02, 3))]
+    assert components(arms).drift == 0.0 and components(arms).start_df == 2
 
 
 def test_other_middles_without_a_fitted_drift_are_no_claim() -> None:
@@ -161,11 +156,6 @@ def test_a_family_of_four_identical_cells_has_a_false_claim_once_in_twenty(
         estimates = [ratio_interval(cell, arms[0], found) for cell in arms[1:]]
         false += min(holm([each.p for each in estimates if each is not None])) < 0.05
     assert false / runs <= 0.05 + 0.018
-
-
-def test_two_differences_are_too_few_for_a_drift() -> None:
-    arms = [(visit(5.0, 0), visit(5.02, 1)), (visit(6.0, 2), visit(6.02, 3))]
-    assert components(arms).drift == 0.0 and components(arms).start_df == 2
 
 
 def test_within_one_start_there_is_a_rate_and_no_claim() -> None:
@@ -241,9 +231,8 @@ def test_identical_arms_are_called_different_once_in_twenty_and_seldom_beside_ot
     alone = beside = 0
     runs, cells = 300, 3
     for _ in range(runs):
-        arms = [
-            tuple(drawn(random, 0.03, 0.01, place) for place in (cell, 2 * cells - 1 - cell)) for cell in range(cells)
-        ]
+        places = [(cell, 2 * cells - 1 - cell) for cell in range(cells)]
+        arms = [tuple(drawn(random, 0.03, 0.01, place) for place in there_and_back) for there_and_back in places]
         found = components(arms)
         estimates = [ratio_interval(cell, arms[0], found) for cell in arms[1:]]
         told = [each for each in estimates if each is not None]
@@ -267,13 +256,15 @@ def test_three_repeats_of_one_start_cover_what_they_say() -> None:
     assert 0.92 <= covered / 300 <= 0.98
 
 
-def test_students_quantiles_are_the_printed_ones() -> None:
-    printed = {(0.025, 1): 12.7062, (0.025, 10): 2.2281, (0.05, 30): 1.6973, (0.0005, 5): 6.8688, (0.025, 120): 1.9799}
+def test_quantiles_and_tails_of_student_are_inverse_and_may_lie_between_two_rows_of_a_table() -> None:
+    printed = {(0.05, 30): 1.6973, (0.0005, 5): 6.8688, (0.025, 120): 1.9799}
     for (tail, degrees), t in printed.items():
         assert student_quantile(tail, degrees) == pytest.approx(t, abs=5e-5)
         assert student_tail(-t, degrees) == pytest.approx(1 - tail, abs=1e-5)
     assert student_quantile(0.025, 35030) == pytest.approx(1.96, abs=1e-3)
     assert student_tail(0.0, 7) == pytest.approx(0.5)
+    assert student_quantile(0.025, 3) < student_quantile(0.025, 2.5) < student_quantile(0.025, 2)
+    assert student_tail(student_quantile(0.025, 2.5), 2.5) == pytest.approx(0.025)
 
 
 def test_the_binomial_tail_is_its_sum() -> None:
@@ -305,15 +296,15 @@ def test_pass_at_k_is_the_mean_over_all_choices_of_k_answers() -> None:
         pass_at_k([1], 5, 6)
 
 
-def test_198_items_at_a_discordance_of_15_percent() -> None:
+def test_items_and_answers_per_item_for_a_margin() -> None:
     assert detectable(198, 0.15) == pytest.approx(0.0771, abs=5e-5)
     assert carried_margin(198, 0.15) == pytest.approx(0.0684, abs=5e-5)
     assert stderr_of_difference(198, 0.15) == pytest.approx(0.0275, abs=5e-5)
-
-
-def test_items_for_a_margin() -> None:
     assert [items_needed(margin, 0.15) for margin in (0.05, 0.03, 0.02, 0.01)] == [371, 1031, 2319, 9274]
     assert items_needed(0.05, 0.15, samples=4) == 93
+    assert samples_needed(198, 0.03, 0.15) == 6
+    assert carried_margin(198, 0.15, 6) <= 0.03 < carried_margin(198, 0.15, 5)
+    assert detectable(198, 30 / 200) == pytest.approx(compare_counts(198, 14, 15, 0.05, "row").mde)
 
 
 @pytest.mark.parametrize("discordance", [0.05, 0.15, 0.4])
@@ -321,15 +312,6 @@ def test_items_for_a_margin() -> None:
 def test_the_items_asked_for_carry_the_margin_and_one_less_does_not(discordance: float, samples: int) -> None:
     n = items_needed(0.04, discordance, samples)
     assert carried_margin(n, discordance, samples) <= 0.04 < carried_margin(n - 1, discordance, samples)
-
-
-def test_answers_per_item_for_a_margin() -> None:
-    assert samples_needed(198, 0.03, 0.15) == 6
-    assert carried_margin(198, 0.15, 6) <= 0.03 < carried_margin(198, 0.15, 5)
-
-
-def test_what_the_plan_foretells_is_what_the_comparison_finds() -> None:
-    assert detectable(198, 30 / 200) == pytest.approx(compare_counts(198, 14, 15, 0.05, "row").mde)
 
 
 def test_a_plan_for_many_cells_is_held_to_what_holm_asks_of_each() -> None:
@@ -351,14 +333,11 @@ def test_the_fewest_values_that_bound_a_percentile(percent: float, fewest: int) 
     assert certified(values[1:], percent) is None
 
 
-def test_with_one_value_less_the_largest_would_miss_the_percentile_too_often() -> None:
+def test_one_value_less_or_prompts_that_were_asked_twice_certify_nothing_more() -> None:
     draw = random.Random(0)
     below = sum(max(draw.random() for _ in range(72)) < 0.95 for _ in range(20_000)) / 20_000
     assert below < 0.03
     assert 0.95**71 > 0.025 > 0.95**72
-
-
-def test_prompts_that_were_asked_twice_certify_nothing_more() -> None:
     values = [1.0] * 80
     assert certified(values, 95, independent=40) is None
     assert certified(values, 90, independent=40) == 1.0
