@@ -29,7 +29,7 @@ def sweep_text() -> str:
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Write a file below the current (temporary) folder and give its path."""
     monkeypatch.chdir(tmp_path)
 

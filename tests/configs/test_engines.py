@@ -1,13 +1,10 @@
 """What engines can hold, serve and be told: of a cell that can't be, the plan says so before anything starts."""
 
-from collections.abc import Callable
-
 import pytest
 
 from configs.expand import expand
 from configs.load import ConfigError, load_sweep
-
-Write = Callable[..., str]
+from tests.configs.conftest import Write
 
 TECHNIQUE = "name: wide\nmethod: ngram\ntakes_k: true\nengine_args: [{args}]\n"
 ROW = "  - {model: tiny-gemma4, precision: bf16, technique: wide, k: 4}\n"
@@ -115,7 +112,7 @@ active_params_b: 70.6
 
 
 @pytest.fixture
-def planned(write: Write) -> Callable[..., str]:
+def planned(write: Write) -> Write:
     """Loads a sweep of two rows, whose second is given, on an engine with these arguments; its name."""
 
     def load(gpu: str, model: str, precision: str, *args: str, share: float | None = None) -> str:
@@ -139,7 +136,7 @@ def planned(write: Write) -> Callable[..., str]:
     ],
 )
 def test_weights_that_can_not_fit_are_refused_with_the_row_the_figures_and_the_remedy(
-    planned: Callable[..., str], row: tuple[str, ...], figures: str
+    planned: Write, row: tuple[str, ...], figures: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         planned(*row)
@@ -149,7 +146,7 @@ def test_weights_that_can_not_fit_are_refused_with_the_row_the_figures_and_the_r
     assert "\n" not in said
 
 
-def test_the_share_of_the_memory_that_the_cell_names_counts(planned: Callable[..., str]) -> None:
+def test_the_share_of_the_memory_that_the_cell_names_counts(planned: Write) -> None:
     assert planned("h100", "seventy", "fp8", share=0.9) == "mine"
     with pytest.raises(ConfigError, match=r"70\.6 GB of weights a card, .* takes 68\.7 GB"):
         planned("h100", "seventy", "fp8", share=0.8)
@@ -170,7 +167,7 @@ def test_the_share_of_the_memory_that_the_cell_names_counts(planned: Callable[..
         ("auto", "seventy", "bf16"),
     ],
 )
-def test_what_may_fit_is_planned(planned: Callable[..., str], row: tuple[str, ...]) -> None:
+def test_what_may_fit_is_planned(planned: Write, row: tuple[str, ...]) -> None:
     assert planned(*row) == "mine"
 
 
@@ -185,14 +182,15 @@ cells:
 """
 
 
-def generate(
-    technique: str = "ar",
-    suite: str = "transformers-tiny",
-    serving: str = "",
-    model: str = "tiny-gemma4",
-    precision: str = "bf16",
-) -> str:
-    return GENERATE.format(technique=technique, suite=suite, serving=serving, model=model, precision=precision)
+def generate(**row: str) -> str:
+    known = {
+        "technique": "ar",
+        "suite": "transformers-tiny",
+        "serving": "",
+        "model": "tiny-gemma4",
+        "precision": "bf16",
+    }
+    return GENERATE.format(**known | row)
 
 
 @pytest.mark.parametrize(
@@ -204,9 +202,12 @@ def generate(
         "prompt-lookup, k: 4",
     ],
 )
-def test_what_generate_can_serve_is_planned(write: Callable[..., str], technique: str) -> None:
-    plan = expand(load_sweep(write(generate(technique))))
-    assert plan.cells[0].cell.engine.kind == "transformers"
+def test_what_generate_can_serve_is_planned(write: Write, technique: str) -> None:
+    [planned] = expand(load_sweep(write(generate(technique=technique)))).cells
+    assert planned.cell.engine.kind == "transformers"
+    assert "eval-tiny" in {step.step for step in planned.steps}, (
+        "two at a time: requests may queue where nothing is timed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,8 +227,3 @@ def test_what_generate_can_serve_is_planned(write: Callable[..., str], technique
 def test_what_it_cannot_is_refused_with_what_would_be_accepted(refused: Write, row: dict[str, str], said: str) -> None:
     message = refused(generate(**row))
     assert message.startswith("mine.yaml:") and said in message and "accepted: " in message
-
-
-def test_requests_may_queue_where_nothing_is_timed(write: Callable[..., str]) -> None:
-    steps = {step.step for step in expand(load_sweep(write(generate()))).cells[0].steps}
-    assert "eval-tiny" in steps, "two at a time"

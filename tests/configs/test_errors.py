@@ -1,14 +1,12 @@
 """Every mistake in a sweep's file is one line that says where it is and what would be accepted."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from configs.errors import SpecsweepError, leave
 from configs.load import ConfigError, load_model, load_suite, load_sweep
-
-Write = Callable[..., str]
+from tests.configs.conftest import Write
 
 AR = "  - {model: tiny-gemma4, precision: bf16, technique: ar}"
 
@@ -118,76 +116,40 @@ def test_a_file_that_can_not_be_read_says_why(tmp_path: Path) -> None:
         load_sweep(str(tmp_path / "latin.yaml"))
 
 
-def test_an_unknown_sweep_name_lists_the_names_and_suggests_one() -> None:
+def test_a_name_that_is_unknown_lists_the_names_and_can_not_leave_its_folder() -> None:
     with pytest.raises(ConfigError, match=r"sweeps: no file for 'ful'; accepted: demo, .*\(did you mean 'full'\?\)"):
         load_sweep("ful")
-
-
-def test_a_name_can_not_leave_its_folder() -> None:
     with pytest.raises(ConfigError, match="no file for"):
         load_model("../gpus/h100")
 
 
 SUITES = {
-    "too few requests": (
-        "requests: 16",
-        "requests: 8",
-        ["mine-suite.yaml:5", "conditions[0].requests", "8 requests have no steady state", "16 or more"],
-    ),
-    "repeats of no width": (
-        "requests: 16",
-        "requests: 16, repeats: {min: 3, max: 15}",
-        ["mine-suite.yaml:5: steps[1].conditions[0].repeats: ", "accepted: `within` beside `min` and `max`, as 2%"],
-    ),
-    "repeats within more than everything": (
-        "requests: 16",
-        "requests: 16, repeats: {min: 3, max: 15, within: 2}",
-        ["mine-suite.yaml:5", "repeats.within: 2 isn't accepted; accepted: a share of the rate, as 2% or 0.02"],
-    ),
-    "fewer repeats at most than at least": (
-        "requests: 16",
-        "requests: 16, repeats: {min: 9, max: 5, within: 2%}",
-        ["mine-suite.yaml:5", "[0].repeats: ", '"min": 9', "accepted: `min` from 2, ", "up to `max`"],
-    ),
-    "repeats as a text": (
-        "requests: 16",
-        'requests: 16, repeats: "5"',
-        ["[0].repeats: ", "accepted: a whole number from 1, or {min: 3, max: 15, within: 2%}"],
-    ),
-    "misspelt key in repeats": (
-        "requests: 16",
-        "requests: 16, repeats: {min: 3, maxx: 15, within: 2%}",
-        ["mine-suite.yaml:5", "[0].repeats.maxx: unknown key; accepted: min, max, within", "did you mean 'max'?"],
-    ),
-    "step twice": (
-        "  - {step: smoke}",
-        "  - {step: smoke}\n  - {step: smoke}",
-        ["mine-suite.yaml:4", "'smoke'", "line 3"],
-    ),
+    "too few requests": ("requests: 16", "requests: 8",
+        ["mine-suite.yaml:5", "conditions[0].requests", "8 requests have no steady state", "16 or more"]),
+    "repeats of no width": ("requests: 16", "requests: 16, repeats: {min: 3, max: 15}",
+        ["mine-suite.yaml:5: steps[1].conditions[0].repeats: ", "accepted: `within` beside `min` and `max`, as 2%"]),
+    "repeats within more than everything": ("requests: 16", "requests: 16, repeats: {min: 3, max: 15, within: 2}",
+        ["mine-suite.yaml:5", "repeats.within: 2 isn't accepted; accepted: a share of the rate, as 2% or 0.02"]),
+    "fewer repeats at most than at least": ("requests: 16", "requests: 16, repeats: {min: 9, max: 5, within: 2%}",
+        ["mine-suite.yaml:5", "[0].repeats: ", '"min": 9', "accepted: `min` from 2, ", "up to `max`"]),
+    "repeats as a text": ("requests: 16", 'requests: 16, repeats: "5"',
+        ["[0].repeats: ", "accepted: a whole number from 1, or {min: 3, max: 15, within: 2%}"]),
+    "misspelt key in repeats": ("requests: 16", "requests: 16, repeats: {min: 3, maxx: 15, within: 2%}",
+        ["mine-suite.yaml:5", "[0].repeats.maxx: unknown key; accepted: min, max, within", "did you mean 'max'?"]),
+    "step twice": ("  - {step: smoke}", "  - {step: smoke}\n  - {step: smoke}",
+        ["mine-suite.yaml:4", "'smoke'", "line 3"]),
     "unknown step": ("step: smoke", "step: smoek", ["mine-suite.yaml:3", "'smoek'", "throughput", "'smoke'"]),
     "no step": ("{step: smoke}", "{items: 5}", ["mine-suite.yaml:3", "steps[0]", "'step' is missing"]),
-    "unknown key in a condition": (
-        "requests: 16",
-        "request: 16",
-        ["conditions[0].request", "unknown key", "'requests'"],
-    ),
-    "misspelt key in a step": (
-        "prompts: listing",
-        "promts: listing",
-        ["mine-suite.yaml:4: steps[1].promts: unknown key; ", "accepted: step, prompts, conditions (did you mean"],
-    ),
-    "misspelt step": (
-        "{step: smoke}",
-        "{stp: smoke}",
-        ["mine-suite.yaml:3: steps[0].stp: unknown key; accepted: step, ", "(did you mean 'step'?)"],
-    ),
-    "misspelt key in a condition": (
-        "output_tokens: 9",
-        "outputs_token: 9",
-        ["mine-suite.yaml:5: steps[1].conditions[0].outputs_token: unknown key; ", "(did you mean 'output_tokens'?)"],
-    ),
+    "unknown key in a condition": ("requests: 16", "request: 16",
+        ["conditions[0].request", "unknown key", "'requests'"]),
+    "misspelt key in a step": ("prompts: listing", "promts: listing",
+        ["mine-suite.yaml:4: steps[1].promts: unknown key; ", "accepted: step, prompts, conditions (did you mean"]),
+    "misspelt step": ("{step: smoke}", "{stp: smoke}",
+        ["mine-suite.yaml:3: steps[0].stp: unknown key; accepted: step, ", "(did you mean 'step'?)"]),
+    "misspelt key in a condition": ("output_tokens: 9", "outputs_token: 9",
+        ["mine-suite.yaml:5: steps[1].conditions[0].outputs_token: unknown key; ", "(did you mean 'output_tokens'?)"]),
     "other name": ("name: mine-suite", "name: other", ["mine-suite.yaml:1", "'other'", "accepted: mine-suite"]),
-}
+}  # fmt: skip
 
 
 PROMPTED = {

@@ -2,7 +2,6 @@
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,13 @@ import pytest
 
 from configs.checkout import ROOT
 from configs.expand import expand
-from configs.files import ConfigError
+from configs.files import ConfigError, Library
 from configs.load import load_suite, load_sweep
 from configs.schema import Plan, PlannedCell
 from configs.step import Work
 from configs.steps.eval import EvalStep
 from configs.steps.prompts import PromptsStep, condition_name, workload_names, workload_of, workloads_of
+from tests.configs.conftest import Write
 
 
 def step(**fields: Any) -> PromptsStep:
@@ -27,13 +27,10 @@ def step(**fields: Any) -> PromptsStep:
 ONE = {"name": "one", "language": "English", "prompt": "Say something.", "max_tokens": 40}
 
 
-def test_every_shipped_file_of_workloads_loads() -> None:
+def test_every_shipped_file_of_workloads_loads_with_the_caps_and_languages_of_the_write_ups() -> None:
     assert {"mtp-gb10", "mtp-spark", "seeds", "tiny"} <= set(workload_names())
     for name in workload_names():
         assert len({each.name for each in workloads_of(name)}) == len(workloads_of(name))
-
-
-def test_the_seeds_have_the_caps_and_languages_of_the_write_ups() -> None:
     found = {each.name: each for each in workloads_of("seeds")}
     caps = {"qa": 256, "code": 512, "json": 1024, "math": 32, "longcode": 2048}
     assert {name: found[name].max_tokens for name in caps} == caps
@@ -64,30 +61,21 @@ def test_a_plan_keeps_the_workloads_themselves() -> None:
     assert "日銀のYCC撤廃" in kept.workloads[5].prompt and kept.workloads[1].check is not None
 
 
-def test_a_better_guess_of_an_answer_continues_the_same_run_and_another_prompt_does_not() -> None:
+def test_a_better_guess_of_an_answer_continues_the_same_run_and_another_cap_does_not() -> None:
     plan = expand(load_sweep("prompts"))
 
     def with_first(**fields: Any) -> Plan:
-        cell = plan.cells[0]
-        steps = [
-            each.model_copy(update={"workloads": (each.workloads[0].model_copy(update=fields), *each.workloads[1:])})
-            if isinstance(each, PromptsStep)
-            else each
-            for each in cell.steps
-        ]
-        return plan.model_copy(update={"cells": (cell.model_copy(update={"steps": tuple(steps)}), *plan.cells[1:])})
+        first = plan.cells[0]
+        [prompts] = [each for each in first.steps if isinstance(each, PromptsStep)]
+        workloads = (prompts.workloads[0].model_copy(update=fields), *prompts.workloads[1:])
+        changed = prompts.model_copy(update={"workloads": workloads})
+        steps = tuple(changed if each is prompts else each for each in first.steps)
+        return plan.model_copy(update={"cells": (first.model_copy(update={"steps": steps}), *plan.cells[1:])})
 
     guessed = with_first(answer_tokens=7)
     assert guessed != plan and guessed.config_hash == plan.config_hash
     assert with_first(max_tokens=7).config_hash != plan.config_hash
 
-
-def test_a_timed_step_is_measured_in_every_visit() -> None:
-    starts = expand(load_sweep("prompts-tiny")).cells[1].starts
-    assert [each.name for start in starts for each in start.measurements] == ["smoke", "prompts", "prompts@2"]
-
-
-SUITE = "name: mine\nsteps:\n  - step: prompts\n    workloads: {workloads}\n"
 
 MINE = """
 name: mine
@@ -100,31 +88,21 @@ workloads:
 """
 
 
-def test_a_file_of_ones_own_is_named_by_its_path(write: Callable[..., str], tmp_path: Path) -> None:
+def test_workloads_of_ones_own_are_a_file_that_is_named_by_its_path_or_a_list(write: Write, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(MINE, encoding="utf-8")
-    write(SUITE.format(workloads=path), "suites/mine.yaml")
-    suite = load_suite_of(write)
-    assert [each.name for each in suite.workloads] == ["sum"]
-
-
-def test_a_file_that_includes_itself_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
+    assert [each.name for each in step_with(write, path).workloads] == ["sum"]
+    listed = step_with(write, "[{name: a, language: English, prompt: Hello., max_tokens: 8}]")
+    assert listed.workloads[0].prompt == "Hello."
     path.write_text(MINE + f"include: [{path}]\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="'mine' includes itself"):
         workloads_of(str(path))
 
 
-def test_a_list_in_the_suite_needs_no_file(write: Callable[..., str]) -> None:
-    write(SUITE.format(workloads="[{name: a, language: English, prompt: Hello., max_tokens: 8}]"), "suites/mine.yaml")
-    assert load_suite_of(write).workloads[0].prompt == "Hello."
-
-
-def load_suite_of(write: Callable[..., str]) -> PromptsStep:
-    from configs.files import Library
-
-    folder = Path(write("", "unused.yaml")).parent
-    [found] = load_suite("mine", Library.beside(folder)).steps
+def step_with(write: Write, workloads: object) -> PromptsStep:
+    """The only step of a suite that is written with these."""
+    write(f"name: mine\nsteps:\n  - step: prompts\n    workloads: {workloads}\n", "suites/mine.yaml")
+    [found] = load_suite("mine", Library.beside(Path())).steps
     assert isinstance(found, PromptsStep)
     return found
 
@@ -138,28 +116,20 @@ def load_suite_of(write: Callable[..., str]) -> PromptsStep:
         ("[]", "at least 1 item"),
         ("[{name: a b, language: x, prompt: y, max_tokens: 8}]", "steps[0].workloads[0].name"),
         ("[{name: a, langage: x, prompt: y, max_tokens: 8}]", "did you mean 'language'?"),
-        (
-            "[{name: a, language: x, prompt: y, max_tokens: 8}, {name: a, language: x, prompt: z, max_tokens: 8}]",
-            "steps[0].workloads[1].name",
-        ),
-        (
-            "[{name: a, language: x, prompt: y, max_tokens: 8, check: {cases: [{arguments: [1], stdout: '1'}]}}]",
-            "steps[0].workloads[0].check.cases[0].arguments: arguments without a function",
-        ),
+        ("[{name: a, language: x, prompt: y, max_tokens: 8}, {name: a, language: x, prompt: z, max_tokens: 8}]",
+         "steps[0].workloads[1].name"),
+        ("[{name: a, language: x, prompt: y, max_tokens: 8, check: {cases: [{arguments: [1], stdout: '1'}]}}]",
+         "steps[0].workloads[0].check.cases[0].arguments: arguments without a function"),
     ],
-)
-def test_mistakes_are_named_with_their_line(write: Callable[..., str], workloads: str, said: str) -> None:
-    write(SUITE.format(workloads=workloads), "suites/mine.yaml")
+)  # fmt: skip
+def test_mistakes_are_named_with_their_line(write: Write, workloads: str, said: str) -> None:
     with pytest.raises(ConfigError) as error:
-        load_suite_of(write)
+        step_with(write, workloads)
     assert said in str(error.value)
 
 
 def test_a_condition_says_its_workload() -> None:
     assert condition_name("py_code", 4) == "py_code c=4" and workload_of("py_code c=4") == "py_code"
-
-
-Write = Callable[..., str]
 
 
 @pytest.fixture
@@ -246,7 +216,8 @@ def test_a_file_that_cant_give_the_items_is_refused_when_the_suite_is_read(of_fi
     said = of_fields(f"items: 4, dataset: {file}")
     assert "steps[0].items: 4, but" in said and "has 3; accepted: 1 to 3" in said
     file.write_text("")
-    assert "steps[0].dataset" in (said := of_fields(f"dataset: {file}")) and "has no records" in said
+    said = of_fields(f"dataset: {file}")
+    assert "steps[0].dataset" in said and "has no records" in said
     broken = tmp_path / "items.parquet"
     broken.write_text("no parquet")
     assert "is no parquet file: " in of_fields(f"dataset: {broken}")
