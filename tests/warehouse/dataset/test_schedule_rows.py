@@ -1,4 +1,4 @@
-"""Schedules in the dataset and on the page: what was offered and answered, who could not follow, and no speed of it."""
+"""Schedules and closed loops: what was offered and answered, who could not follow, slots left empty, and gaps."""
 
 import random
 from itertools import accumulate
@@ -75,18 +75,18 @@ def window(load: Offered, rows: list[Row]) -> Row:
 
 @pytest.fixture
 def built(local: Store) -> Consolidated:
-    return consolidated(local, {})
+    return consolidated(local)
 
 
-def consolidated(local: Store, instead: dict[str, list[Row]]) -> Consolidated:
-    """The dataset of both loads, some of them with other requests."""
+def consolidated(local: Store, light: list[Row] | None = None) -> Consolidated:
+    """The dataset of both loads, the light one perhaps with other requests."""
     plan = demo_plan()
     mtp = plan.cells[3].model_copy(update={"visits": "single", "steps": (SPEC,)})
     ledger = Ledger(local, "r1", MinuteByMinute())
     ledger.write_plan(plan.model_copy(update={"cells": (mtp,)}))
     step = StepWriter(ledger, mtp.cell.cell_key, "load").provenance(machine="node-1 card-1")
     for load in SPEC.loads:
-        rows = instead.get(load.name) or served(load)
+        rows = light if light and load == LIGHT else served(load)
         step.write(LOAD_REQUESTS, rows).write(LOAD_WINDOWS, [window(load, rows)])
         names = [load.name, with_category(load.name, "coding"), with_category(load.name, "writing")]
         step.judge(*((name, load.mode, "ok", [], []) for name in names))
@@ -124,9 +124,8 @@ def test_latencies_run_from_the_moment_at_which_a_request_was_due(built: Consoli
 def test_goodput_is_of_all_stated_limits_and_drops_where_a_queue_grows(built: Consolidated) -> None:
     light, heavy = (only(built.load, condition=load.name) for load in (LIGHT, HEAVY))
     assert (light["ttft_limit_ms"], light["tpot_limit_ms"], light["e2e_limit_s"]) == (60, None, 2)
-    assert light["goodput_share"] > 0.8 and light["goodput_s"] == pytest.approx(
-        light["goodput_share"] * light["requests_s"]
-    )
+    assert light["goodput_share"] > 0.8
+    assert light["goodput_s"] == pytest.approx(light["goodput_share"] * light["requests_s"])
     assert heavy["goodput_share"] < 0.1
     coding = only(built.load, condition=with_category(LIGHT.name, "coding"))
     assert coding["goodput_share"] > 0.8 and coding["goodput_s"] is None, "nobody offered a category by itself"
@@ -140,11 +139,6 @@ def test_acceptance_stands_on_the_whole_and_on_each_category(built: Consolidated
         assert row["drafted_tokens"] == 4 * row["drafts"]
 
 
-def test_too_short_a_schedule_tells_nothing() -> None:
-    assert followed([served(LIGHT)[0] | {"due_s": 0.0}]) is None
-    assert followed([row | {"due_s": None} for row in served(LIGHT)]) is None
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_an_engine_that_follows_is_not_accused_whatever_the_draw(seed: int) -> None:
     found = followed(served(LIGHT, seed=seed))
@@ -153,22 +147,22 @@ def test_an_engine_that_follows_is_not_accused_whatever_the_draw(seed: int) -> N
     assert heavy is not None and heavy.is_overloaded, heavy.sentence
 
 
-def endless(rate_s: float, answer_s: float, number: int = REQUESTS) -> list[Row]:
+def endless(rate_s: float, answer_s: float) -> list[Row]:
     """An engine with a slot for everybody: nothing queues, and every answer is written for as long."""
-    changed = {"ttft_ms": 30.0, "wall_s": answer_s, "rate_s": rate_s}
-    due = [place / rate_s for place in range(number)]
-    return [
-        {**row, **changed, "due_s": due_s, "sent_s": due_s}
-        for row, due_s in zip(served(LIGHT, number), due, strict=True)
-    ]
+    known = {"ttft_ms": 30.0, "wall_s": answer_s, "rate_s": rate_s}
+    return [row | known | {"due_s": at / rate_s, "sent_s": at / rate_s} for at, row in enumerate(served(LIGHT))]
 
 
-def test_a_schedule_in_which_the_engine_is_still_filling_tells_nothing_of_what_it_can_follow() -> None:
+def test_a_schedule_that_is_too_short_or_in_which_the_engine_is_still_filling_tells_nothing_of_what_it_can_follow() -> (
+    None
+):
     """Answers of 15 s on a schedule of 25 s: more and more are in flight, and none has waited."""
     found = followed(endless(8, 15.0))
     assert found is not None and found.is_overloaded is None and found.answered_s is None
     filled = followed(endless(8, 5.0))
     assert filled is not None and filled.is_overloaded is False and filled.answered_s == pytest.approx(8)
+    assert followed([served(LIGHT)[0] | {"due_s": 0.0}]) is None
+    assert followed([row | {"due_s": None} for row in served(LIGHT)]) is None
 
 
 def test_what_is_answered_is_held_against_what_was_due_and_not_against_what_was_asked_for(local: Store) -> None:
@@ -178,17 +172,17 @@ def test_what_is_answered_is_held_against_what_was_due_and_not_against_what_was_
     due = sorted(row["due_s"] for row in rows)[10:190]
     assert found.arrived_s == pytest.approx(179 / (due[-1] - due[0])) and found.arrived_s != pytest.approx(2, rel=0.01)
     assert found.answered_s == pytest.approx(found.arrived_s, rel=0.01), "of an engine that follows"
-    light = only(consolidated(local, {LIGHT.name: rows}).load, condition=LIGHT.name)
+    light = only(consolidated(local, rows).load, condition=LIGHT.name)
     assert (light["offered_s"], light["arrived_s"]) == (2, found.arrived_s)
 
 
 def test_a_row_that_is_too_short_to_tell_is_neither_followed_nor_overloaded_and_has_no_goodput(local: Store) -> None:
-    built = consolidated(local, {LIGHT.name: endless(8, 15.0)})
+    built = consolidated(local, endless(8, 15.0))
     light = only(built.load, condition=LIGHT.name)
     assert light["overloaded"] is light["requests_s"] is light.get("goodput_s") is None
     assert not only(built.results, condition=LIGHT.name)["details"]
-    page = sections(view_of(built))["load-rates"]
-    assert page is not None and "no: overloaded" in page, "the other load's"
+    page = sections(view_of(built))["load-rates"] or ""
+    assert "no: overloaded" in page, "the other load's"
     assert ">yes<" not in page and ">\N{EN DASH}<" in page
 
 
@@ -245,23 +239,22 @@ def test_a_draft_gains_no_speedup_from_a_client_that_takes_as_long_for_both() ->
     assert tok_s(asked(DRAFT_S, GAP_S)) / tok_s(asked(AR_S, GAP_S)) == pytest.approx(held, rel=0.005)
 
 
-def test_categories_add_up_to_the_whole() -> None:
+def test_categories_add_up_to_the_whole_and_requests_per_second_are_of_the_same_clock() -> None:
     whole, *categories = windows_of(asked(DRAFT_S, GAP_S))
     for name in ("completion_tokens", "wall_s", "requests"):
         assert fsum(row[name] for row in categories) == pytest.approx(whole[name])
-
-
-def test_requests_per_second_are_those_of_the_same_clock() -> None:
     row: Row = dict.fromkeys(NAMED) | {"concurrency": IN_FLIGHT, "condition": f"load c={IN_FLIGHT}"}
     told = load_row(row, None, timed(asked(DRAFT_S, GAP_S)), None, [])
     assert told["requests_s"] == pytest.approx(IN_FLIGHT / (DRAFT_S + GAP_S), rel=0.005)
 
 
-def test_the_tokens_of_a_chunk_share_the_gap_before_it() -> None:
+def test_the_tokens_of_a_chunk_share_the_gap_before_it_and_chunks_that_were_read_at_once_count() -> None:
     bursts = counted_gaps([(0.020, 4), (0.020, 4)])
     singles = counted_gaps([(0.005, 1)] * 8)
     assert bursts == singles and bursts[1] == 8
     assert percentile_ms([bursts], 50) == pytest.approx(5, rel=0.01)
+    assert percentile_ms([counted_gaps([(0.0, 3)])], 50) == pytest.approx(0.001, rel=0.02)
+    assert percentile_ms([], 50) is None and percentile_ms([[]], 50) is None
 
 
 def test_percentiles_are_within_a_percent_of_the_true_ones_over_all_answers() -> None:
@@ -271,8 +264,3 @@ def test_percentiles_are_within_a_percent_of_the_true_ones_over_all_answers() ->
     for percent in (50, 95, 99):
         true = sorted(gaps)[int(percent / 100 * len(gaps)) - 1]
         assert percentile_ms(halves, percent) == pytest.approx(1000 * true, rel=0.011)
-
-
-def test_chunks_that_were_read_at_once_count_and_no_tokens_have_no_percentile() -> None:
-    assert percentile_ms([counted_gaps([(0.0, 3)])], 50) == pytest.approx(0.001, rel=0.02)
-    assert percentile_ms([], 50) is None and percentile_ms([[]], 50) is None

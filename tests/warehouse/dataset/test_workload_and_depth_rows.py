@@ -1,7 +1,8 @@
-"""Workloads in the dataset and on the page: seconds, rates, speedups over visits, and programs that are right."""
+"""Workloads and depths in the dataset and on the page: seconds, rates, speedups over starts, programs, peaks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from math import fsum
 from statistics import fmean, stdev
 
@@ -55,9 +56,8 @@ def answer(workload: str, concurrency: int, repeat: int, number: int, wall_s: fl
     reasons = {"wrong": "case 1: printed '1', right is '2'", "correct": "all of 1 cases", "not_run": "no sandbox here"}
     return shape(workload, concurrency, repeat) | {
         "number": number, "sent_s": 0.0, "wall_s": wall_s * (1 + number / 10), "prompt_tokens": 20,
-        "text": f"a {program} program", "completion_tokens": TOKENS,
-        "finish_reason": "length" if workload == "ko" else "stop",
-        "chars": CHARS[workload], "program": program, "program_reason": reasons.get(program or ""),
+        "text": f"a {program} program", "completion_tokens": TOKENS, "chars": CHARS[workload], "program": program,
+        "finish_reason": "length" if workload == "ko" else "stop", "program_reason": reasons.get(program or ""),
     }  # fmt: skip
 
 
@@ -79,17 +79,14 @@ def visit(
     ledger: Ledger, key: str, name: str, token_s: dict[str, float], accepted: float, programs: Sequence[str]
 ) -> None:
     step = StepWriter(ledger, key, name).provenance(machine="node-1 card-1")
-    for workload in token_s:
-        for concurrency in SPEC.concurrencies:
-            for repeat, noise in enumerate(NOISE):
-                wall_s = token_s[workload] * noise * TOKENS
-                answers = [
-                    answer(workload, concurrency, repeat, number, wall_s,
-                           programs[(repeat + number) % len(programs)] if workload == "code" else None)
-                    for number in range(concurrency)
-                ]  # fmt: skip
-                step.write(PROMPT_REQUESTS, answers).write(PROMPT_WINDOWS, [window(answers, accepted)])
-            step.judge((condition_name(workload, concurrency), MODE, "ok", [], []))
+    for workload, concurrency in product(token_s, SPEC.concurrencies):
+        for repeat, noise in enumerate(NOISE):
+            wall_s = token_s[workload] * noise * TOKENS
+            turns = [programs[(repeat + number) % len(programs)] for number in range(concurrency)]
+            answers = [answer(workload, concurrency, repeat, number, wall_s, program if workload == "code" else None)
+                       for number, program in enumerate(turns)]  # fmt: skip
+            step.write(PROMPT_REQUESTS, answers).write(PROMPT_WINDOWS, [window(answers, accepted)])
+        step.judge((condition_name(workload, concurrency), MODE, "ok", [], []))
     step.commit()
 
 
@@ -117,6 +114,7 @@ def test_a_workload_has_a_row_at_each_concurrency_with_its_seconds_and_rates(bui
     two = only(built.results, technique="ar", condition="code c=2")
     assert two["tok_s"] == pytest.approx(2 * 100 / 1.1, rel=0.01), "the clock stops with the last of both"
     assert two["answer_s"] == pytest.approx(0.525, rel=0.02), "the median of both, over all repeats"
+    assert fsum(row["gpu_s"] for row in built.results if row["technique"] == "ar") == pytest.approx(72)
 
 
 def test_languages_are_told_and_cut_off_answers_counted(built: Consolidated) -> None:
@@ -157,13 +155,8 @@ def test_programs_that_nobody_could_run_are_no_share_of_anything(local: Store) -
     assert row["details"] == ["program not_run: no sandbox here"]
 
 
-def test_seconds_of_the_steps_are_shared_among_its_rows(built: Consolidated) -> None:
-    assert fsum(row["gpu_s"] for row in built.results if row["technique"] == "ar") == pytest.approx(72)
-
-
 def test_the_page_has_bars_per_load_and_fast_and_correct_in_one_row(built: Consolidated) -> None:
-    page = workload_section(view_of(built))
-    assert page is not None
+    page = workload_section(view_of(built)) or ""
     assert "Speedup by workload, 1 in flight" in page and "Speedup by workload, 2 in flight" in page
     assert "code: mtp K=4 2.49" in page
     assert ">4 of 6, 2 answers</span>" in page and ">12 of 12, one answer</span>" in page and "100% / 50%" in page
@@ -203,26 +196,27 @@ def run_of(shape: DepthShape, repeat: int, slower: float, accepted: int, has_pea
     steps = later - accepted
     prefill_s = TTFT_S[shape.depth_tokens] * slower
     decode_s = steps * TOKEN_S[shape.depth_tokens] * slower * (1.1 if accepted else 1.0)
+    counted = {
+        "engine_drafts": steps, "engine_accepted_tokens": accepted, "engine_accepted_by_position": [accepted]
+    }  # fmt: skip
     return {
         "condition": shape.name, "mode": DEPTH_MODE, "context_tokens": shape.context_tokens, "concurrency": 1,
         "output_tokens": shape.tg_tokens, "depth_tokens": shape.depth_tokens, "repeat": repeat, "tries": 1,
         "requests": 1, "wall_s": prefill_s + decode_s, "prompt_tokens": shape.context_tokens,
         "completion_tokens": shape.tg_tokens, "prefill_s": prefill_s, "decode_s": decode_s, "decode_tokens": later,
         "peak_tok_s": 1.2 * later / decode_s if has_peak else None, "peak_window_s": 1.0, "ttft_ms": 1000 * prefill_s,
-        "first_chunk_tokens": 1.0,
-        "tpot_ms": 1000 * decode_s / later, "door_ms": 3.0, "engine_generation_tokens": shape.tg_tokens,
-        "engine_drafts": steps if accepted else None, "engine_accepted_tokens": accepted if accepted else None,
-        "engine_accepted_by_position": [accepted] if accepted else None, "engine_prefix_hits": 0,
-        "engine_preemptions": 0, "energy_j": 400 * (prefill_s + decode_s), "power_w": 400.0,
-        "energy_from": "counter", "throttle_reasons": ["sw_power_cap"],
+        "first_chunk_tokens": 1.0, "tpot_ms": 1000 * decode_s / later, "door_ms": 3.0,
+        "engine_generation_tokens": shape.tg_tokens, "engine_prefix_hits": 0, "engine_preemptions": 0,
+        "energy_j": 400 * (prefill_s + decode_s), "power_w": 400.0, "energy_from": "counter",
+        "throttle_reasons": ["sw_power_cap"], **(counted if accepted else {}),
     }  # fmt: skip
 
 
-def depth_visit(ledger: Ledger, key: str, name: str, accepted: int, slower: float, noise: Sequence[float]) -> None:
+def depth_visit(ledger: Ledger, key: str, name: str, accepted: int, slower: float) -> None:
     step = StepWriter(ledger, key, name).provenance(machine="node-1 card-1")
     for shape in DEPTHS.shapes():
         step.write(DEPTH_WINDOWS, [run_of(shape, repeat, slower * each, accepted, has_peak=shape.depth_tokens > 0)
-                                   for repeat, each in enumerate(noise)])  # fmt: skip
+                                   for repeat, each in enumerate(DEPTH_NOISE)])  # fmt: skip
         step.judge((shape.prefill_name, "prefill", "ok", [], []), (shape.decode_name, "decode", "ok", [], []))
     step.commit()
 
@@ -230,10 +224,10 @@ def depth_visit(ledger: Ledger, key: str, name: str, accepted: int, slower: floa
 @pytest.fixture
 def depths(local: Store) -> Consolidated:
     ledger, ar, mtp = mirrored_pair(local, DEPTHS)
-    for key, name, accepted, slower in (
-        (ar, "depth", 0, 1.0), (mtp, "depth", 66, 1.05), (mtp, "depth@2", 66, 1.06), (ar, "depth@2", 0, 1.004),
-    ):  # fmt: skip
-        depth_visit(ledger, key, name, accepted, slower, DEPTH_NOISE)
+    depth_visit(ledger, ar, "depth", 0, 1.0)
+    depth_visit(ledger, mtp, "depth", 66, 1.05)
+    depth_visit(ledger, mtp, "depth@2", 66, 1.06)
+    depth_visit(ledger, ar, "depth@2", 0, 1.004)
     return consolidate(local, ["r1"])
 
 
@@ -257,13 +251,12 @@ def test_rates_are_those_of_all_the_prompt_and_of_the_tokens_behind_the_first(de
     assert decode["tpot_ms"] == pytest.approx(88.5, rel=0.02) and decode.get("ttft_ms") is None
 
 
-def test_mean_and_deviation_are_over_the_runs_of_all_visits(depths: Consolidated) -> None:
+def test_mean_deviation_and_peaks_are_over_the_runs_of_all_visits_and_null_where_they_have_no_peak(
+    depths: Consolidated,
+) -> None:
     row = only(depths.results, technique="ar", condition="tg128")
     rates = [1 / (TOKEN_S[0] * slower * each) for slower in (1.0, 1.004) for each in DEPTH_NOISE]
     assert row["tok_s_mean"] == pytest.approx(fmean(rates)) and row["tok_s_sd"] == pytest.approx(stdev(rates))
-
-
-def test_a_peak_is_the_mean_of_the_runs_peaks_and_null_where_they_have_none(depths: Consolidated) -> None:
     deep, shallow = (only(depths.results, technique="ar", condition=name) for name in ("tg128 @ d4096", "tg128"))
     assert deep["peak_tok_s"] == pytest.approx(1.2 * deep["tok_s_mean"])
     assert deep["peak_tok_s_sd"] == pytest.approx(1.2 * deep["tok_s_sd"]) and deep["peak_window_s"] == 1
@@ -277,41 +270,33 @@ def test_speedups_over_ar_are_by_part_and_depth(depths: Consolidated) -> None:
     prefill = only(depths.results, technique="mtp", condition="pp2048")
     assert prefill["speedup"] == pytest.approx(1 / 1.053, rel=0.01)
     claims = {pair["condition"]: pair["conclusion"] for pair in depths.pairs if pair["kind"] == "speed"}
-    assert claims["tg128 @ d4096"] == "faster" and set(claims) == {
-        "pp2048", "tg128", "pp2048 @ d4096", "tg128 @ d4096"
-    }  # fmt: skip
+    assert claims["tg128 @ d4096"] == "faster"
+    assert set(claims) == {"pp2048", "tg128", "pp2048 @ d4096", "tg128 @ d4096"}
 
 
-def test_acceptance_belongs_to_the_decoding_and_a_price_to_neither(depths: Consolidated) -> None:
+def test_acceptance_belongs_to_the_decoding_and_a_price_or_joules_to_neither(depths: Consolidated) -> None:
     decode, prefill = (only(depths.results, technique="mtp", condition=name) for name in ("tg128", "pp2048"))
     assert decode["acceptance_length"] == pytest.approx(1 + 66 / 61)
     assert decode["tokens_per_step"] == pytest.approx(127 / 61)
     assert prefill.get("acceptance_length") is None and prefill["mbu"] is None
     assert decode["usd_per_mtok"] is None and prefill["usd_per_mtok"] is None
+    assert {row.get(name) for row in depths.results for name in ("energy_j_per_token", "power_w")} == {None}
+    assert all(row["throttle_reasons"] == ["sw_power_cap"] for row in depths.results), "the clock was both parts'"
 
 
-def test_a_step_s_seconds_are_shared_by_its_parts(depths: Consolidated) -> None:
+def test_a_step_s_seconds_are_shared_by_its_parts_and_a_long_prefill_is_charged_once(depths: Consolidated) -> None:
     spent = {row["condition"]: row["gpu_s"] for row in depths.results if row["technique"] == "ar"}
     visits = [row["gpu_s"] for row in depths.visits if row["technique"] == "ar"]
     assert fsum(spent.values()) == pytest.approx(fsum(visits))
     assert spent["tg128"] / spent["pp2048"] == pytest.approx(127 * TOKEN_S[0] / TTFT_S[0])
-
-
-def test_a_long_prefill_is_charged_once_and_a_short_decoding_its_own_share() -> None:
     run = run_of(next(DEPTHS.shapes()), 0, 1.0, 0, True) | {"prefill_s": 7.4, "decode_s": 1.0}
     prefill_s, decode_s = (window_seconds([part]) for part in phases_of(run))
     assert (prefill_s, decode_s) == (7.4, 1.0)
     assert decode_s / (prefill_s + decode_s) == pytest.approx(0.12, abs=0.005)
 
 
-def test_the_joules_of_a_run_are_no_energy_of_either_part(depths: Consolidated) -> None:
-    assert {row.get(name) for row in depths.results for name in ("energy_j_per_token", "power_w")} == {None}
-    assert all(row["throttle_reasons"] == ["sw_power_cap"] for row in depths.results), "the clock was both parts'"
-
-
 def test_the_page_has_a_table_of_cells_by_depth_and_curves_of_both_parts(depths: Consolidated) -> None:
-    page = depth_section(view_of(depths))
-    assert page is not None
+    page = depth_section(view_of(depths)) or ""
     assert page.count("<polyline") == 4, "generation and prompt processing, of two cells"
     assert page.count('scope="row"') == 4, "two cells at two depths"
     assert "tg128 tok/s" in page and "pp2048 tok/s" in page and "any second of a run" in page
