@@ -1,42 +1,49 @@
-"""What the page says about accuracy, of several evaluations at once."""
+"""What the page says about accuracy, and what an evaluation that failed or could not be compared takes away."""
 
 from typing import Any
 
 import pytest
 
+from configs.steps.eval import EvalStep
 from configs.steps.needle import NeedleStep, condition_name
 from tests.warehouse.graded import GPQA, IFEVAL, WRONG_READING, Graded, answer, answers, checked, score
 from tests.warehouse.report.pages import page_of, page_with_starts
-from tests.warehouse.synthetic import write_demo_run
-from warehouse.ledger.steps.evaluation import EVAL_SAMPLES
+from tests.warehouse.synthetic import FINE, demo_plan, write_demo_run
+from tests.warehouse.visited import served
 from warehouse.ledger.steps.needle import NEEDLES
-from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
+
+
+def demo_with(store: Store, *specs: EvalStep) -> Graded:
+    """The demo with these evaluations beside its own, for a test to answer."""
+    run = Graded(store, *specs, run_id="demo-1")
+    write_demo_run(store, "demo-1", plan=run.plan)
+    return run
 
 
 def graded_demo(store: Store) -> Graded:
     """The demo with two evaluations more, in which MTP K=4 is as good as AR, DFlash worse, and K=2 rambles."""
-    run = Graded(store, GPQA, IFEVAL, run_id="demo-1")
-    write_demo_run(store, "demo-1", plan=run.plan)
+    run = demo_with(store, GPQA, IFEVAL)
     for technique, k, lost in (("ar", None, 0), ("mtp", 2, 0), ("mtp", 4, 2), ("dflash", 7, 40)):
         given = [
             answer(index, right=lost <= index < 150, **(WRONG_READING if index % 3 == 0 and index >= lost else {}))
             for index in range(198)
         ]
-        if k == 2:
-            for row in given[150:165]:
-                row["truncated"] = True
-        reported = score("exact_match,flexible-extract", 0.51, 198)
-        run.answered(technique, k, given, reported)
         run.answered(
-            technique, k, checked(192, range(150)), score("final_acc", 0.8, 192, suite="eval-ifeval"),
-            step="eval-ifeval",
-        )  # fmt: skip
+            technique, k, cut(given, 15) if k == 2 else given, score("exact_match,flexible-extract", 0.51, 198)
+        )
+        reported = score("final_acc", 0.8, 192, suite="eval-ifeval")
+        run.answered(technique, k, checked(192, range(150)), reported, step="eval-ifeval")
     return run
 
 
+def cut(given: list[dict[str, Any]], many: int) -> list[dict[str, Any]]:
+    """The same answers, so many wrong ones cut off."""
+    return [row | {"truncated": 150 <= index < 150 + many} for index, row in enumerate(given)]
+
+
 @pytest.mark.slow(5)
-def test_all_evaluations_are_one_section_with_verdicts_in_words(local: Store) -> None:
+def test_all_evaluations_are_one_section_with_verdicts_in_words_and_every_readers_score(local: Store) -> None:
     graded_demo(local)
     page = page_of(local)
     text = page.text
@@ -46,17 +53,11 @@ def test_all_evaluations_are_one_section_with_verdicts_in_words(local: Store) ->
     assert "worse by 20.2 points" in text and "no: worse" in text
     assert "equal within ±5.0 points (n=198, one-sided 95 %)" in text
     assert "lm-eval 0.4.13" in text
-
-
-@pytest.mark.slow(6)
-def test_every_readers_score_stands_beside_the_one_that_counts(local: Store) -> None:
-    graded_demo(local)
-    text = page_of(local).text
     table = text[text.index("What other readers would have published") :]
     counts, strict, flexible, first, framework = "0.758", "0.505", "0.505", "0.505", "0.505"
     told = f"AR bf16 eval-gpqa {counts} {strict} {flexible} {first} {framework} exact_match,flexible-extract 0.510"
-    assert told in table
-    assert "final_acc 0.800" in table
+    assert told in table and "final_acc 0.800" in table
+    assert "truncation_differs" in text and "7.6% of the answers were cut off, of AR's 0.0%" in text, "one that rambles"
 
 
 @pytest.mark.slow(11)
@@ -67,63 +68,39 @@ def test_the_answer_takes_the_least_favourable_evaluation(local: Store) -> None:
     assert told in text
 
 
-@pytest.mark.slow(5)
-def test_a_technique_that_rambles_is_flagged_and_not_called_lossless(local: Store) -> None:
-    graded_demo(local)
-    text = page_of(local).text
-    assert "truncation_differs" in text
-    assert "7.6% of the answers were cut off, of AR's 0.0%" in text
-
-
 @pytest.mark.parametrize(("cut_off", "claimed"), [(0, True), (12, False)])
 def test_lossless_is_not_said_of_one_that_rambles(local: Store, cut_off: int, claimed: bool) -> None:
     run = Graded(local)
-    for technique, k in (("ar", None), ("mtp", 4)):
-        parity = run.step("parity", technique, k)
-        for number in range(2):
-            outputs = [{"prompt_id": f"p-{index}", "pass": number, "token_ids": [index, 7]} for index in range(12)]
-            parity.write(PARITY_OUTPUTS, outputs)
-        parity.commit()
-        given = answers(198, range(150))
-        for row in given[150 : 150 + cut_off if k else 150]:
-            row["truncated"] = True
-        run.answered(technique, k, given)
+    for technique, k in ARMS:
+        run.outputs(technique, k, EQUAL, EQUAL)
+        run.answered(technique, k, cut(answers(198, range(150)), cut_off if k else 0))
     assert ("yes: lossless" in page_of(local).text) is claimed
 
 
 def test_two_cells_of_other_serving_are_told_beside_their_pair(local: Store) -> None:
-    cells = []
-    for planned in Graded(local, run_id="plan").plan.cells:
-        longer = planned.cell.serving.model_copy(update={"max_model_len": 4096})
-        serving = planned.cell.serving if planned.cell.technique.is_baseline else longer
-        cells.append(planned.model_copy(update={"cell": planned.cell.model_copy(update={"serving": serving})}))
-    run = Graded(local, IFEVAL, run_id="other", cells=cells)
-    run.answered("ar", None, checked(192, range(150)), step="eval-ifeval")
-    run.answered("mtp", 4, checked(192, range(150)), step="eval-ifeval")
+    cells = [each if each.cell.technique.is_baseline else served(each, 4096) for each in demo_plan().cells]
+    run = Graded(local, IFEVAL, cells=cells)
+    for technique, k in ARMS:
+        run.answered(technique, k, checked(192, range(150)), step="eval-ifeval")
     text = page_of(local).text
     assert "served differently" in text and "max_model_len" in text
 
 
 ARMS = (("ar", None), ("mtp", 4))
+EQUAL = {f"p-{index}": [index, 7] for index in range(12)}
+"""Outputs of a parity step."""
 
 
 def judged(run: Graded, technique: str, k: int | None, verdict: str, given: list[dict[str, Any]]) -> None:
     """GPQA of one cell with 80 answers cut off, as the node judged it."""
-    step = run.step("eval-gpqa", technique, k)
-    for row in given[-80:]:
-        row["truncated"] = True
-    step.write(EVAL_SAMPLES, given).judge((None, None, verdict, ["truncated"], ["80 of 198 answers were cut off"]))
-    step.commit(verdict, ["truncated"])
+    rows = [*given[:-80], *(row | {"truncated": True} for row in given[-80:])]
+    run.answered(technique, k, rows, verdict=(verdict, ["truncated"], ["80 of 198 answers were cut off"]))
 
 
-def fine(run: Graded, *arms: tuple[str, int | None]) -> None:
+def fine(run: Graded) -> None:
     """Parity with its control, and IFEval, of cells that do well."""
-    for technique, k in arms:
-        parity = run.step("parity", technique, k)
-        for number in range(2):
-            outputs = [{"prompt_id": f"p-{index}", "pass": number, "token_ids": [index, 7]} for index in range(12)]
-            parity.write(PARITY_OUTPUTS, outputs)
-        parity.commit()
+    for technique, k in ARMS:
+        run.outputs(technique, k, EQUAL, EQUAL)
         run.answered(technique, k, checked(192, range(150)), step="eval-ifeval")
 
 
@@ -135,7 +112,7 @@ def test_one_evaluation_that_failed_is_not_made_up_for_by_another(
     local: Store, verdict: str | None, right: int, claimed: bool
 ) -> None:
     run = Graded(local, GPQA, IFEVAL)
-    fine(run, *ARMS)
+    fine(run)
     run.answered("ar", None, answers(198, range(150)))
     if verdict == "ok":
         run.answered("mtp", 4, answers(198, range(right)))
@@ -146,7 +123,7 @@ def test_one_evaluation_that_failed_is_not_made_up_for_by_another(
 
 def test_a_loss_that_is_proven_in_one_evaluation_is_not_lossless_in_any(local: Store) -> None:
     run = Graded(local, GPQA, IFEVAL)
-    fine(run, *ARMS)
+    fine(run)
     run.answered("ar", None, answers(2000, range(1500)))
     run.answered("mtp", 4, answers(2000, [*range(50, 1500), *range(1500, 1510)]))
     text = page_of(local).text
@@ -158,31 +135,17 @@ def test_a_loss_that_is_proven_in_one_evaluation_is_not_lossless_in_any(local: S
 def test_lossless_needs_as_many_needles_as_ar(local: Store, found: int, claimed: bool) -> None:
     spec = NeedleStep(step="needle", context_tokens=(1024,), depths_percent=(50,))
     run = Graded(local, IFEVAL, spec)  # type: ignore[arg-type]
-    fine(run, *ARMS)
+    fine(run)
+    place = {"context_tokens": 1024, "depth_percent": 50, "truncated": False, "blank": False}
     for technique, k in ARMS:
-        step = run.step("needle", technique, k)
-        hits = found if k else 3
-        step.write(
-            NEEDLES,
-            [
-                {"context_tokens": 1024, "depth_percent": 50, "seed": seed, "correct": seed < hits, "truncated": False,
-                 "blank": False}
-                for seed in range(3)
-            ],
-        )  # fmt: skip
-        step.judge((condition_name(1024, 50), None, "ok", [], [])).commit()
+        rows = [place | {"seed": seed, "correct": seed < (found if k else 3)} for seed in range(3)]
+        run.step("needle", technique, k).write(NEEDLES, rows).judge((condition_name(1024, 50), None, *FINE)).commit()
     assert ("yes: lossless" in page_of(local).text) is claimed
-
-
-def demo_with_gpqa(store: Store) -> Graded:
-    run = Graded(store, GPQA, run_id="demo-1")
-    write_demo_run(store, "demo-1", plan=run.plan)
-    return run
 
 
 @pytest.mark.slow(14)
 def test_a_cell_whose_only_comparison_was_rejected_is_not_recommended(local: Store) -> None:
-    run = demo_with_gpqa(local)
+    run = demo_with(local, GPQA)
     run.answered("ar", None, answers(198, range(150)))
     judged(run, "mtp", 4, "rejected", answers(198, range(50)))
     run.answered("mtp", 2, answers(198, range(150)))
@@ -193,7 +156,7 @@ def test_a_cell_whose_only_comparison_was_rejected_is_not_recommended(local: Sto
 
 @pytest.mark.slow(6)
 def test_a_cell_that_nobody_could_vouch_for_is_only_recommended_with_that_said(local: Store) -> None:
-    run = demo_with_gpqa(local)
+    run = demo_with(local, GPQA)
     run.answered("ar", None, answers(198, range(150)))
     judged(run, "mtp", 4, "suspect", answers(198, range(150)))
     text = page_with_starts(local).text
@@ -203,7 +166,7 @@ def test_a_cell_that_nobody_could_vouch_for_is_only_recommended_with_that_said(l
 
 @pytest.mark.slow(6)
 def test_where_every_fast_cell_failed_ar_stays_and_the_page_says_why(local: Store) -> None:
-    run = demo_with_gpqa(local)
+    run = demo_with(local, GPQA)
     run.answered("ar", None, answers(198, range(150)))
     for planned in run.plan.cells:
         cell = planned.cell
@@ -215,12 +178,9 @@ def test_where_every_fast_cell_failed_ar_stays_and_the_page_says_why(local: Stor
 
 
 def test_a_pair_of_one_that_rambles_says_so_wherever_it_is_read(local: Store) -> None:
-    run = demo_with_gpqa(local)
+    run = demo_with(local, GPQA)
     run.answered("ar", None, answers(198, range(150)))
-    rambling = answers(198, range(150))
-    for row in rambling[150:165]:
-        row["truncated"] = True
-    run.answered("mtp", 4, rambling)
+    run.answered("mtp", 4, cut(answers(198, range(150)), 15))
     text = page_with_starts(local).text
     assert "yes, but cuts off more" in text
     assert "; but it cuts off more answers than AR in eval-gpqa." in text

@@ -1,4 +1,4 @@
-"""How far the page's first sentence reaches: no further than what was measured of accuracy, of K and of other loads."""
+"""How far the page's first sentence reaches: as far as what was measured of accuracy, K and other loads, and of whose AR."""
 
 from typing import Any
 
@@ -26,31 +26,22 @@ def scored(conclusion: str, step: str = "eval-gpqa", cell: str = "mtp") -> Row:
 
 
 @pytest.mark.parametrize(
-    ("pairs", "carried"),
-    [
-        ((), False),
-        ((scored("inconclusive"),), False),
-        ((scored("non-inferior"), scored("inconclusive", "eval-ifeval")), False),
-        ((scored("non-inferior"),), True),
-    ],
+    "conclusions", [[], ["inconclusive"], ["non-inferior", "inconclusive"], ["non-inferior"]], ids=" and ".join
 )
-def test_a_technique_is_recommended_without_reserve_only_where_its_accuracy_is_carried(
-    pairs: tuple[Row, ...], carried: bool
-) -> None:
+def test_a_technique_is_recommended_without_reserve_only_where_its_accuracy_is_carried(conclusions: list[str]) -> None:
+    pairs = [scored(each, step) for each, step in zip(conclusions, ("eval-gpqa", "eval-ifeval"), strict=False)]
+    reserve = "." if conclusions == ["non-inferior"] else ", if its accuracy holds."
     text = text_of(seen(AR, MTP, pairs=(PAIR, HELD, *pairs)))
-    assert text.startswith(f"Run mtp K=4: 2.00 × AR at short c=1{'.' if carried else ', if its accuracy holds.'}")  # noqa: RUF001
+    assert text.startswith(f"Run mtp K=4: 2.00 × AR at short c=1{reserve}")  # noqa: RUF001
 
 
-def test_the_headline_is_one_that_the_data_can_give() -> None:
+def test_the_headline_is_one_that_the_data_can_give_and_carried_before_faster() -> None:
     other = {"model": "a-model", "cell_key": "other"}
     view = seen(AR, MTP, AR | other, MTP | other | {"verdict": "suspect", "speedup": None}, pairs=(PAIR, HELD))
     assert [(each.about, each.verdict[:10]) for each in answers(view)] == [
         ("m, bf16, on h100", "Run mtp K="),
         ("a-model, bf16, on h100", "No speedup"),
     ]
-
-
-def test_what_is_carried_comes_before_what_is_faster_and_is_not() -> None:
     faster = row("dflash", 240.0, k=7, speedup=3.0, speedup_lo=2.9, speedup_hi=3.1)
     text = text_of(seen(AR, MTP, faster, pairs=(PAIR, speed_pair(faster), HELD, scored("non-inferior"))))
     assert text.startswith("Run mtp K=4: 2.00 × AR at short c=1.")  # noqa: RUF001
@@ -103,32 +94,31 @@ def recommended(**columns: Any) -> Row:
     return dict.fromkeys(names) | {name: value for name, value in curve(0)[0].items() if name in names} | columns
 
 
+SMALLER = MTP | {"cell_key": "k2", "k": 2, "tok_s": 156.0, "speedup": 1.95}
+
+
 def test_the_k_that_is_run_is_the_one_that_the_rule_recommends() -> None:
-    smaller = MTP | {"cell_key": "k2", "k": 2, "tok_s": 156.0, "speedup": 1.95}
-    pairs = (PAIR, speed_pair(smaller), HELD)
+    pairs = (PAIR, speed_pair(SMALLER), HELD)
     ruled = recommended(k=2, wording="K=2: within noise of K=4, the fastest: 0.98 x [0.95, 1.01]")
-    text = text_of(seen(AR, MTP, smaller, pairs=pairs, k_curves=curve(0, 2, 4), recommendations=[ruled]))
+    text = text_of(seen(AR, MTP, SMALLER, pairs=pairs, k_curves=curve(0, 2, 4), recommendations=[ruled]))
     assert text.startswith("Run mtp K=2: 1.95 × AR at short c=1")  # noqa: RUF001
     assert "Which K: K=2: within noise of K=4, the fastest" in text and "hence not recommended: mtp K=4" in text
-
-
-def test_so_is_one_that_another_run_measured_where_leases_were_merged_into_one_curve() -> None:
-    smaller = MTP | {"run_id": "r0", "cell_key": "k2", "k": 2, "tok_s": 156.0, "speedup": 1.95}
+    # so is one that another run measured, where leases were merged into one curve
+    other = SMALLER | {"run_id": "r0"}
     points = [each | {"measured_in": "r0" if each["k"] == 2 else "r1"} for each in curve(0, 2, 4)]
-    ruled = recommended(k=2, wording="K=2: within noise of K=4")
-    pairs = (PAIR, speed_pair(smaller), HELD, placebo(AR | {"run_id": "r0"}))
-    text = text_of(seen(AR, MTP, smaller, pairs=pairs, k_curves=points, recommendations=[ruled]))
+    pairs = (PAIR, speed_pair(other), HELD, placebo(AR | {"run_id": "r0"}))
+    text = text_of(seen(AR, MTP, other, pairs=pairs, k_curves=points, recommendations=[ruled]))
     assert text.startswith("Run mtp K=2: 1.95 × AR at short c=1")  # noqa: RUF001
 
 
 SMALL = MTP | {"cell_key": "k2", "k": 2, "tok_s": 80.8, "speedup": 1.01}
+GAIN = speed_pair(SMALL, ratio_lo=1.005, ratio_hi=1.015, conclusion="faster")
 AR_RULED = "AR: within noise of K=2, the fastest: 0.99 x [0.98, 0.99]"
 
 
 def test_where_the_rule_takes_ar_ar_stays_and_the_page_says_why() -> None:
     slow = MTP | {"tok_s": 76.0, "speedup": 0.95}
-    gain = speed_pair(SMALL, ratio_lo=1.005, ratio_hi=1.015, conclusion="faster")
-    pairs = (gain, speed_pair(slow, conclusion="slower"), HELD, scored("non-inferior", cell="k2"))
+    pairs = (GAIN, speed_pair(slow, conclusion="slower"), HELD, scored("non-inferior", cell="k2"))
     ruled = recommended(k=0, wording=AR_RULED, excluded=["K=8: parity_failed"])
     text = text_of(seen(AR, SMALL, slow, pairs=pairs, k_curves=curve(0, 2, 4), recommendations=[ruled]))
     assert text.startswith(
@@ -138,9 +128,8 @@ def test_where_the_rule_takes_ar_ar_stays_and_the_page_says_why() -> None:
 
 
 def test_what_the_rule_passes_over_is_told_apart_from_what_loses_accuracy() -> None:
-    gain = speed_pair(SMALL, ratio_lo=1.005, ratio_hi=1.015, conclusion="faster")
     lossy = row("dflash", 240.0, k=7, speedup=3.0)
-    pairs = (gain, speed_pair(lossy), HELD, scored("worse", cell="dflash"))
+    pairs = (GAIN, speed_pair(lossy), HELD, scored("worse", cell="dflash"))
     ruled = recommended(k=0, wording=AR_RULED)
     view = seen(AR, SMALL, lossy, pairs=pairs, k_curves=curve(0, 2, 4), recommendations=[ruled])
     said = "Stay with AR: what is faster loses accuracy, failed in it, or is passed over by the rule for K."
@@ -164,7 +153,7 @@ def test_what_the_rule_passes_over_is_told_apart_from_what_loses_accuracy() -> N
 def test_where_the_k_of_the_rule_can_not_be_run_the_answer_says_why(
     columns: Row, pair: Row, scores: tuple[Row, ...], why: str
 ) -> None:
-    smaller = {**MTP, "cell_key": "k2", "k": 2, "tok_s": 156.0, "speedup": 1.95, **columns}
+    smaller = SMALLER | columns
     pairs = (PAIR, speed_pair(smaller, **pair), HELD, *scores)
     ruled = recommended(k=2, wording="K=2: within noise of K=4")
     text = text_of(seen(AR, MTP, smaller, pairs=pairs, k_curves=curve(0, 2, 4), recommendations=[ruled]))
@@ -180,7 +169,7 @@ def test_where_no_k_can_be_told_from_the_next_the_answer_says_so() -> None:
     assert "Which K" not in text_of(single), "of a single K there is nothing to choose"
 
 
-def test_loads_of_one_name_are_told_apart_by_what_was_sent() -> None:
+def test_loads_of_one_name_are_told_apart_by_what_was_sent_and_bars_of_several_runs_say_that_they_are() -> None:
     longer = {"run_id": "r2", "tok_s": 70.0, "context_tokens": 320, "output_tokens": 512}
     rows = [*(row | {"output_tokens": 512} for row in (AR, MTP)), *(row | longer for row in (AR, MTP))]
     view = seen(*rows, pairs=(PAIR, HELD))
@@ -189,9 +178,6 @@ def test_loads_of_one_name_are_told_apart_by_what_was_sent() -> None:
     assert "64 tokens in, 512 out." in shown and "320 tokens in, 512 out." in shown
     conditions = provenance_section(view)
     assert ">64<" in conditions and ">320<" in conditions
-
-
-def test_bars_of_several_runs_say_that_they_are() -> None:
     later = row("dflash", 120.0, run_id="r2", k=7, speedup=1.5)
     assert "Of 2 runs: compare speedups, not bars." in (speed_section(seen(AR, MTP, later, pairs=(PAIR, HELD))) or "")
     assert "compare speedups" not in (speed_section(seen(AR, MTP, pairs=(PAIR, HELD))) or "")
@@ -204,14 +190,11 @@ DIFFUSION = row("diffusion", 240.0, speedup=3.0, speedup_lo=2.94, speedup_hi=3.0
 SCORED = {"step": "eval-gpqa", "condition": None, "mode": None, "metric": "accuracy", "extractor": "last-letter"}
 
 
-def test_the_page_says_whose_ar_a_speedup_is_over() -> None:
+def test_the_page_says_whose_ar_a_speedup_is_over_and_that_one_stays() -> None:
     view = viewed([AR, DIFFUSION], [speed_pair(DIFFUSION, compared_as="m"), placebo(AR)])
     text = text_of(view)
     assert text.startswith("Run diffusion: 3.00 × AR of m at short c=1") and "240 tokens/s, 3.00 × AR of m (95" in text  # noqa: RUF001
     assert "beside AR of m</small>" in speed_section(view)
-
-
-def test_the_other_models_ar_stays_while_a_speedup_rests_on_it() -> None:
     again = AR | {"run_id": "r2", "tok_s": 81.0, "measured_at": "2026-11-23T10:00:00+00:00"}
     view = viewed([AR, DIFFUSION, again], [speed_pair(DIFFUSION, compared_as="m")])
     assert sorted(each["tok_s"] for each in view.rates) == [80.0, 81.0, 240.0]

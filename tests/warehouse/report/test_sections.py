@@ -1,4 +1,4 @@
-"""Sections of the page: what they say, and of what; columns and words that point at something are there where it is."""
+"""Sections and drawings: what they say, and of what; every name is whole, and what is pointed at is there."""
 
 import re
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.warehouse.report.pages import AR, MTP, row, seen, speed_pair, visit
-from tests.warehouse.synthetic import StepWriter, only, streamed, window
+from tests.warehouse.synthetic import only, streamed, window
 from tests.warehouse.visited import SHORT, VisitedRun
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
@@ -75,19 +75,22 @@ def table_of(view: View, label: str) -> list[str]:
     return [cell.partition(">")[2].partition("<")[0] for cell in body.split("<t")[2:]]
 
 
-def controls() -> tuple[Row, Row]:
-    named = {"role": "control", "cell_key": "mtp", "model": "m", "precision": "bf16", "run_id": "r2"}
-    return visit(1, tok_s=79.0, **named), visit(2, tok_s=81.0, **named)
+def controls(mode: str = "fixed", *told: dict[str, float]) -> list[Row]:
+    """Starts of the AR that mtp's cell of run r2 brought along, as measured."""
+    named = {"role": "control", "cell_key": "mtp", "model": "m", "precision": "bf16", "run_id": "r2", "mode": mode}
+    return [visit(number, **named | each) for number, each in enumerate(told, 1)]
 
 
-def test_an_ar_cell_of_another_run_hides_no_control_and_divides_nothing() -> None:
+def test_an_ar_cell_says_how_many_speedups_it_divides_and_one_of_another_run_hides_no_control() -> None:
     bracketed = MTP | {"run_id": "r2"}
-    view = seen(AR, bracketed, pairs=(speed_pair(bracketed, baseline_value=80.0),), visits=controls())
+    view = seen(
+        AR,
+        bracketed,
+        pairs=(speed_pair(bracketed, baseline_value=80.0),),
+        visits=controls("fixed", {"tok_s": 79.0}, {"tok_s": 81.0}),
+    )
     assert table_of(view, "AR baseline")[-1] == "–", "no speedup has it for a divisor"  # noqa: RUF001
     assert table_of(view, "AR as the control of other cells")[2:] == ["79.0, 81.0", "80.0", "6", "", "mtp K=4"]
-
-
-def test_an_ar_cell_says_how_many_speedups_it_divides() -> None:
     assert table_of(seen(AR, MTP, pairs=(speed_pair(MTP),)), "AR baseline")[-1] == "1"
 
 
@@ -96,10 +99,10 @@ STREAM = MTP | {"mode": "stream", "tok_s": None, "ttft_ms": 52.0, "tpot_ms": 5.0
 
 def streams(run: VisitedRun, visit: str, ttft_ms: float, tpot_ms: float) -> None:
     """A committed visit of mtp's: a window, and three streamed requests around these."""
-    step = StepWriter(run.ledger, run.key("mtp", 4), f"throughput{visit}").provenance(machine="node-1 card-1")
+    step = run.step(f"throughput{visit}", "mtp", 4).provenance(machine="node-1 card-1")
     step.write(WINDOWS, [window(SHORT, 0, 80.0)])
     step.write(REQUESTS, [streamed(SHORT, at, ttft_ms + off, tpot_ms) for at, off in enumerate((0.0, 1.0, 90.0))])
-    step.judge(*((SHORT.name, mode, "ok", [], []) for mode in ("fixed", "stream"))).commit("ok", [])
+    step.judge(*((SHORT.name, mode, "ok", [], []) for mode in ("fixed", "stream"))).commit()
 
 
 def test_a_start_of_the_control_says_when_its_tokens_came(local: Store) -> None:
@@ -113,56 +116,45 @@ def test_a_start_of_the_control_says_when_its_tokens_came(local: Store) -> None:
     assert only(built.results, technique="mtp", mode="stream")["ttft_ms"] == 52.0
 
 
-def test_the_page_has_them_below_the_cells() -> None:
-    named = {"role": "control", "cell_key": "mtp", "model": "m", "precision": "bf16", "mode": "stream"}
-    starts = visit(1, ttft_ms=41.0, tpot_ms=12.0, **named), visit(2, ttft_ms=43.0, tpot_ms=12.5, **named)
-    shown = latency_section(seen(STREAM, visits=starts)) or ""
-    cells, _, controls = shown.partition("As the control of other cells")
+def test_the_page_has_them_below_the_cells_and_says_where_requests_of_ar_wait_for_one_another() -> None:
+    starts = controls("stream", {"ttft_ms": 41.0, "tpot_ms": 12.0}, {"ttft_ms": 43.0, "tpot_ms": 12.5})
+    shown = latency_section(seen(STREAM | {"run_id": "r2"}, visits=starts)) or ""
+    cells, _, below = shown.partition("As the control of other cells")
     assert "52.0" in cells and "41.0" not in cells
-    assert "41.0, 43.0" in controls and "12.00, 12.50" in controls and "mtp K=4" in controls
+    assert "41.0, 43.0" in below and "12.00, 12.50" in below and "mtp K=4" in below
     assert "As the control" not in (latency_section(seen(STREAM)) or "")
-
-
-def test_controls_of_several_cards_say_of_which_each_is() -> None:
-    named = {"role": "control", "model": "m", "precision": "bf16", "mode": "stream"}
-    here = visit(1, ttft_ms=41.0, gpu="h100", run_id="r1", cell_key="mtp", **named)
-    there = visit(1, ttft_ms=30.0, gpu="h200", run_id="r2", cell_key="mtp", **named)
-    shown = latency_section(seen(STREAM, visits=(here, there))) or ""
-    assert "m bf16 on h100" in shown and "m bf16 on h200" in shown
-    assert "m bf16 on" not in (latency_section(seen(STREAM, visits=(here,))) or ""), "the head says it"
-
-
-def test_the_page_says_where_the_requests_of_ar_wait_for_one_another() -> None:
     assert "TTFT is the one to compare" in (latency_section(seen(STREAM | {"concurrency": 8})) or "")
     assert "to compare" not in (latency_section(seen(STREAM | {"concurrency": 1})) or "")
 
 
-def depth(**columns: Any) -> str:
-    told = {"step": "depth", "condition": "tg128", "mode": "decode", "depth_tokens": 0, "tok_s_mean": 80.0} | columns
-    return depth_section(seen(row("ar", 80.0, **told))) or ""
+def test_controls_of_several_cards_say_of_which_each_is() -> None:
+    [there] = controls("stream", {"ttft_ms": 30.0})
+    here = there | {"ttft_ms": 41.0, "run_id": "r1"}
+    shown = latency_section(seen(STREAM, visits=[here, there | {"gpu": "h200"}])) or ""
+    assert "m bf16 on h100" in shown and "m bf16 on h200" in shown
+    assert "m bf16 on" not in (latency_section(seen(STREAM, visits=[here])) or ""), "the head says it"
 
 
-def test_a_peak_that_no_run_was_long_enough_for_has_no_column() -> None:
-    assert ">peak</th>" in depth(peak_tok_s=90.0) and ">peak</th>" not in depth()
+@pytest.mark.parametrize("peak_tok_s", [90.0, None])
+def test_a_peak_that_no_run_was_long_enough_for_has_no_column(peak_tok_s: float | None) -> None:
+    told = {"step": "depth", "condition": "tg128", "mode": "decode", "depth_tokens": 0, "tok_s_mean": 80.0}
+    shown = depth_section(seen(row("ar", 80.0, peak_tok_s=peak_tok_s, **told))) or ""
+    assert shown and (">peak</th>" in shown) is (peak_tok_s is not None)
+
+
+THIN = "\N{NARROW NO-BREAK SPACE}"
 
 
 def test_tokens_per_watt_are_the_quotient_of_what_stands_beside_them() -> None:
     told = row("ar", 4400.0, power_w=250.0, energy_j_per_token=0.0625, throttle_reasons=[])
     shown = memory_section(seen(told)) or ""
     cells = re.findall(r'<td class="n">([^<]*)', shown.partition("Energy of each load")[2])
-    assert cells == ["4\N{NARROW NO-BREAK SPACE}000", "250", "0.0625", "16.0"], "of the steady state it is 4400"
+    assert cells == [f"4{THIN}000", "250", "0.0625", "16.0"], "of the steady state it is 4400"
 
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [
-        (0.0625, "0.0625"),
-        (0.4567, "0.457"),
-        (4.567, "4.57"),
-        (45.67, "45.7"),
-        (4567.8, "4\N{NARROW NO-BREAK SPACE}568"),
-        (None, NOTHING),
-    ],
+    [(0.0625, "0.0625"), (0.4567, "0.457"), (4.567, "4.57"), (45.67, "45.7"), (4567.8, f"4{THIN}568"), (None, NOTHING)],
 )
 def test_a_figure_has_three_digits_however_small_it_is(value: float | None, said: str) -> None:
     assert significant(value) == said
@@ -200,15 +192,12 @@ MADE_UP = {"weights": "dummy", "acceptance_source": "replayed:mtp-gb10-26b-a4b"}
 
 def cells(**columns: Any) -> list[Row]:
     """Of a long name, nearly alike in all their figures."""
-    return [
-        row(
-            "mtp-v2-runner", 400.0 + k, k=k, speedup=1.6, speedup_lo=1.5, speedup_hi=1.7 - k / 20, n=48, score=0.9,
-            score_lo=0.8, score_hi=0.95,
-            tokens_per_step=3 + k / 10, acceptance_by_position=[0.8, 0.6, 0.5], energy_j_per_token=0.7,
-            **MADE_UP, **columns,
-        )
-        for k in (2, 4, 8)
-    ]  # fmt: skip
+    alike = {
+        "n": 48, "score": 0.9, "score_lo": 0.8, "score_hi": 0.95, "acceptance_by_position": [0.8, 0.6, 0.5],
+        "energy_j_per_token": 0.7, "speedup": 1.6, "speedup_lo": 1.5,
+    }  # fmt: skip
+    told = [alike | {"k": k, "speedup_hi": 1.7 - k / 20, "tokens_per_step": 3 + k / 10} for k in (2, 4, 8)]
+    return [row("mtp-v2-runner", 400.0 + each["k"], **each | MADE_UP | columns) for each in told]
 
 
 def offered(rows: list[Row]) -> Markup:

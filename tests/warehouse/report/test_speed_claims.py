@@ -1,4 +1,6 @@
-"""What the page says about speed: claims of starts only, their placebo, and what keeps a figure from being one."""
+"""What the page says about speed: claims of starts only, their placebo, and what takes a claim away, and from whom."""
+
+import re
 
 import pytest
 
@@ -16,15 +18,21 @@ from warehouse.report.placebo_section import placebo_section, start_seconds
 from warehouse.report.steps.throughput import acceptance_section, baseline_section, speed_section
 
 
-def test_a_speed_is_claimed_where_the_pair_of_starts_says_faster() -> None:
-    text = text_of(seen(AR, MTP, pairs=(speed_pair(MTP), placebo(AR))))
+def test_a_speed_is_claimed_where_the_pair_of_starts_says_faster_and_the_placebo_holds() -> None:
+    view = seen(AR, MTP, pairs=(speed_pair(MTP), placebo(AR)))
+    text = text_of(view)
     assert text.startswith("Run mtp K=4: 2.00 × AR at short c=1, if its accuracy holds. 160 tokens/s, 2.00 × AR")  # noqa: RUF001
     assert "(95 % interval 1.96 to 2.04 over 2 starts of it and 2 of AR)" in text
+    shown = placebos_of(view)
+    assert "AR against AR: no difference seen under any condition." in shown
+    assert "0.980 to 1.027" in shown and "no difference seen</span>" in shown
 
 
-def test_a_pair_that_does_not_say_faster_is_no_claim_whatever_its_row_says() -> None:
+def test_a_pair_that_does_not_say_faster_or_is_withheld_for_its_placebo_is_no_claim_whatever_its_row_says() -> None:
     text = text_of(seen(AR, MTP, pairs=(speed_pair(MTP, conclusion="inconclusive"), placebo(AR))))
     assert text.startswith("Stay with AR: nothing else was shown to be faster.")
+    withheld = speed_pair(MTP, conclusion="inconclusive", reasons=["placebo_failed"])
+    assert text_of(seen(AR, MTP, pairs=(withheld,))).startswith("No claim: AR against AR reads as a difference")
 
 
 def test_one_start_each_makes_no_claim_and_says_what_would() -> None:
@@ -36,27 +44,16 @@ def test_one_start_each_makes_no_claim_and_says_what_would() -> None:
     assert text.startswith("No claim: one start each. mtp K=4 ran at 160 tokens/s, 2.00 × AR, within one")  # noqa: RUF001
     assert "run it bracketed or mirrored" in text and "Run mtp" not in text
     assert "within one start" in speed_section(view)
-    assert "No speed on this page is a claim." in (placebo_section(view) or "")
+    assert "No speed on this page is a claim." in placebos_of(view)
 
 
 def test_a_placebo_that_reads_as_a_difference_takes_every_claim_away_and_is_loud() -> None:
     failed = placebo(AR, ratio=1.08, ratio_lo=1.05, ratio_hi=1.11, ratio_p_holm=0.004, conclusion="differs")
     view = seen(AR, MTP, pairs=(speed_pair(MTP), failed))
     assert text_of(view).startswith("No claim: AR against AR reads as a difference in this run.")
-    shown = placebo_section(view) or ""
+    shown = placebos_of(view)
     assert "<b>AR against AR reads as a difference: short c=1 in run r1.</b>" in shown
     assert "The speed claims of this run are withheld." in shown and "differs: it must not" in shown
-
-
-def test_a_pair_withheld_for_its_placebo_is_no_claim_though_the_placebo_is_not_on_the_page() -> None:
-    withheld = speed_pair(MTP, conclusion="inconclusive", reasons=["placebo_failed"])
-    assert text_of(seen(AR, MTP, pairs=(withheld,))).startswith("No claim: AR against AR reads as a difference")
-
-
-def test_a_placebo_that_holds_is_shown_as_it_must_be() -> None:
-    shown = placebo_section(seen(AR, MTP, pairs=(speed_pair(MTP), placebo(AR)))) or ""
-    assert "AR against AR: no difference seen under any condition." in shown
-    assert "0.980 to 1.027" in shown and "no difference seen</span>" in shown
 
 
 def test_a_broken_lossless_technique_is_never_the_headline_and_the_page_says_why() -> None:
@@ -86,14 +83,11 @@ def test_that_there_is_no_trusted_ar_row_is_only_said_where_there_is_none() -> N
     assert "There is no trusted AR row to divide by. It is rejected: short_output. mtp K=4 ran at 160" in text
 
 
-def test_ar_of_another_gpu_does_not_remove_this_ones() -> None:
+def test_ar_of_another_gpu_or_measured_again_does_not_remove_the_one_that_a_speedup_rests_on() -> None:
     elsewhere = AR | {"run_id": "r2", "gpu": "cpu", "tok_s": 9.0, "measured_at": "2026-11-23T10:00:00+00:00"}
     view = viewed([AR, MTP, elsewhere], [speed_pair(MTP), placebo(AR)])
     assert {(each["gpu"], each["tok_s"]) for each in view.rates} == {("h100", 80.0), ("h100", 160.0), ("cpu", 9.0)}
     assert view.older_rows == 0 and len(view.pairs) == 2
-
-
-def test_ar_measured_again_does_not_remove_the_one_that_a_speedup_rests_on() -> None:
     again = AR | {"run_id": "r2", "tok_s": 81.0, "measured_at": "2026-11-23T10:00:00+00:00"}
     view = viewed([AR, MTP, again], [speed_pair(MTP)])
     assert sorted(each["tok_s"] for each in view.rates) == [80.0, 81.0, 160.0]
@@ -102,21 +96,19 @@ def test_ar_measured_again_does_not_remove_the_one_that_a_speedup_rests_on() -> 
 
 
 @pytest.mark.parametrize(
-    ("columns", "words", "sign", "legend"),
+    ("columns", "sign", "legend"),
     [
-        ({"weights": "dummy"}, "dummy weights", "†", "† dummy weights"),
-        ({"acceptance_source": "replayed:anchors"}, "acceptance replayed from anchors", "‡",
-         "‡ acceptance replayed from anchors"),
-        ({"weights": "dummy", "acceptance_source": "replayed:anchors"},
-         "dummy weights, acceptance replayed from anchors", "†‡",
+        ({"weights": "dummy"}, "†", "† dummy weights"),
+        ({"acceptance_source": "replayed:anchors"}, "‡", "‡ acceptance replayed from anchors"),
+        ({"weights": "dummy", "acceptance_source": "replayed:anchors"}, "†‡",
          "† dummy weights, ‡ acceptance replayed from anchors"),
-        ({"weights": "dummy", "made_up": "weights=dummy, routing=random"}, "dummy weights, experts drawn", "†¶",
-         "† dummy weights, ¶ experts drawn"),
+        ({"weights": "dummy", "made_up": "weights=dummy, routing=random"}, "†¶", "† dummy weights, ¶ experts drawn"),
     ],
 )  # fmt: skip
 def test_what_was_not_really_run_is_said_wherever_its_figure_is(
-    columns: dict[str, str], words: str, sign: str, legend: str
+    columns: dict[str, str], sign: str, legend: str
 ) -> None:
+    words = re.sub("[†‡¶] ", "", legend)
     mtp = MTP | columns | {"acceptance_length": 3.1, "tokens_per_step": 3.1, "acceptance_by_position": [0.9, 0.8]}
     view = viewed([AR, mtp], [speed_pair(mtp), placebo(AR)])
     assert text_of(view).startswith(f"Without real weights there is nothing to recommend; mtp K=4 ({words}): 2.00")
@@ -129,14 +121,10 @@ def test_what_was_not_really_run_is_said_wherever_its_figure_is(
         assert all(f">{words}</text>" in each for each in drawings for words in legend.split(", "))
 
 
-def test_a_prompt_that_is_not_as_long_as_its_condition_says_is_told_beside_it() -> None:
+def test_a_prompt_of_another_length_and_the_least_bandwidth_are_told_beside_a_speed() -> None:
     sent = speed_section(seen(AR, MTP | {"prompt_tokens": 95.0}))
     assert "sent 95 tokens, not 64" in sent
     assert "tokens, not" not in speed_section(seen(AR, MTP | {"prompt_tokens": 64.4}))
-
-
-def test_bandwidth_is_told_as_the_least_that_was_needed() -> None:
-    """Of a mixture of experts it counts those of one token, however many tokens a step works on."""
     shown = speed_section(seen(AR, MTP | {"mbu": 0.114})) or ""
     assert "MBU ≥</th>" in shown and "11%</td>" in shown
     tiny = speed_section(seen(AR, MTP | {"mbu": 0.00114})) or ""
@@ -159,7 +147,7 @@ def test_noise_and_the_repeats_that_are_worth_their_cost_stand_below_the_placebo
     ]
     visits = [visit(1), visit(2), visit(3, complete=False)]
     view = View([AR | {"gpu_s": 60.0}], [placebo(AR)], tries, 0, visits)
-    shown = placebo_section(view) or ""
+    shown = placebos_of(view)
     assert "1.0%" in shown and "2.0%" in shown and "−0.40 %" in shown  # noqa: RUF001
     assert "1 row of visits.parquet was cut short" in shown
     assert ">5</td>" in shown, "sqrt(66.7 s of a start / 10 s of a repeat) x 2 % / 1 %"
@@ -177,16 +165,13 @@ def test_what_controls_cost_is_told_beside_what_the_rows_cost_and_only_of_rows_t
     assert "on this page took" not in (cost_section(View(rows, [], [rented], 0)) or ""), "old rows don't add up"
 
 
-def test_controls_are_shown_beside_ar_s_own_rows_where_those_are_of_another_model() -> None:
+def test_controls_of_another_model_are_shown_beside_ar_s_own_rows_and_their_signs_explained() -> None:
     control = {"role": "control", "precision": "bf16", "cell_key": "mtp"}
     others = visit(1, **control, model="other", tok_s=268.0)
     own = visit(1, **control, model="m", tok_s=83.0)
     shown = baseline_section(seen(AR, MTP, visits=(others, own))) or ""
     assert '<td class="n">80.0</td>' in shown and '<td class="n">268</td>' in shown
     assert "83.0" not in shown, "AR's own rows speak for their model"
-
-
-def test_signs_of_the_cells_that_controls_stand_beside_are_explained() -> None:
     control = visit(1, role="control", cell_key="mtp", model="other", precision="bf16", tok_s=268.0)
     shown = baseline_section(seen(AR, MTP | {"weights": "dummy"}, visits=(control,))) or ""
     assert ">mtp K=4†</td>" in shown and ">† dummy weights</p>" in shown
@@ -210,7 +195,7 @@ def test_where_no_placebo_could_be_made_headline_and_section_claim_nothing(said:
     view = seen(AR, MTP, pairs=(speed_pair(MTP, **said),))
     text = text_of(view)
     assert text.startswith("No claim: AR was not held against itself.") and "2.00 × AR" in text  # noqa: RUF001
-    assert "No speed on this page is a claim." in (placebo_section(view) or "")
+    assert "No speed on this page is a claim." in placebos_of(view)
 
 
 def test_a_bracket_that_is_alone_in_its_run_claims_nothing(local: Store) -> None:
@@ -226,40 +211,34 @@ def test_a_placebo_of_one_condition_does_not_vouch_for_another() -> None:
     elsewhere = placebo(AR | {"condition": "long c=1"})
     view = seen(AR, MTP, pairs=(speed_pair(MTP, reasons=["no_placebo"], conclusion="inconclusive"), elsewhere))
     assert text_of(view).startswith("No claim: AR was not held against itself.")
-    shown = placebo_section(view) or ""
+    shown = placebos_of(view)
     assert "AR was not held against itself: short c=1 in run r1. No speedup there is a claim." in shown
 
 
-def test_the_placebo_says_what_it_could_have_seen() -> None:
+def test_the_placebo_says_what_it_could_have_seen_in_each_run_unless_that_is_unknown() -> None:
     wide = placebo(AR | {"condition": "long c=8"}, ratio_detectable=1.25)
-    one = placebo_section(seen(AR, MTP, pairs=(placebo(AR),))) or ""
+    one = placebos_of(seen(AR, MTP, pairs=(placebo(AR),)))
     smaller = "a smaller difference does not survive the correction of p."
     assert f"It could not have seen less than 3.5%: {smaller}" in one and ">3.5%</td>" in one
-    two = placebo_section(seen(AR, MTP, pairs=(placebo(AR), wide))) or ""
+    two = placebos_of(seen(AR, MTP, pairs=(placebo(AR), wide)))
     assert f"less than 3.5% to 25.0% by condition: {smaller}" in two
     for ratio, factor in ((4.8, "4.8"), (1e6, "100 or more")):
         blind = placebo(AR | {"condition": "load c=1"}, ratio_detectable=ratio)
-        three = placebo_section(seen(AR, MTP, pairs=(placebo(AR), blind))) or ""
+        three = placebos_of(seen(AR, MTP, pairs=(placebo(AR), blind)))
         assert f"less than 3.5% to a factor of {factor} by condition: {smaller}" in three
         told = f">factor {factor}</td>"
         assert told in three and "%" not in three[three.index(told) :].partition("</tr>")[0]
-
-
-def test_what_placebos_could_have_seen_is_told_of_each_run() -> None:
     blind = placebo(AR | {"run_id": "r2"}, ratio_detectable=4.8)
-    shown = placebo_section(seen(AR, MTP, AR | {"run_id": "r2"}, pairs=(placebo(AR), blind))) or ""
+    shown = placebos_of(seen(AR, MTP, AR | {"run_id": "r2"}, pairs=(placebo(AR), blind)))
     assert "It could not have seen less than 3.5% in run r1; a factor of 4.8 in run r2: a smaller" in shown
-
-
-def test_a_placebo_whose_reach_is_unknown_says_nothing_of_it() -> None:
-    old = placebo_section(seen(AR, MTP, pairs=(placebo(AR, ratio_detectable=None),))) or ""
+    old = placebos_of(seen(AR, MTP, pairs=(placebo(AR, ratio_detectable=None),)))
     assert "AR against AR: no difference seen under any condition.</p>" in old
 
 
 @pytest.mark.parametrize(("drift", "said"), [(-0.004, f"{MINUS}0.40 %"), (None, NOTHING)])
 def test_a_drift_that_nothing_could_tell_is_no_drift_of_nought(drift: float | None, said: str) -> None:
     pairs = (speed_pair(MTP, drift=drift), placebo(AR, drift=drift))
-    noise = (placebo_section(seen(AR, MTP, pairs=pairs)) or "").partition("How much a speed varies")[2]
+    noise = (placebos_of(seen(AR, MTP, pairs=pairs))).partition("How much a speed varies")[2]
     cells = [each.partition("<")[0] for each in noise.partition("<tbody>")[2].split('<td class="n">')[1:]]
     assert cells[2] == said and "a dash: too few starts to tell one" in noise
 
@@ -272,7 +251,7 @@ def test_several_starts_without_an_interval_are_not_called_one_start() -> None:
 
 
 FLAGGED = row(
-    "dflash", 320.0, speedup=4.0, k=7, verdict="suspect", reasons=["speedup_above_acceptance"], speedup_lo=3.9
+    "dflash", 320.0, k=7, speedup=4.0, speedup_lo=3.9, verdict="suspect", reasons=["speedup_above_acceptance"]
 )
 
 
@@ -295,7 +274,7 @@ def test_a_failed_placebo_of_one_run_does_not_silence_another_run() -> None:
     text = text_of(view)
     assert text.startswith("Run mtp K=4: 2.00 × AR at short c=1") and "3.00" not in text  # noqa: RUF001
     assert "No claim is made about dflash K=7 (AR against AR reads as a difference in run r2)." in text
-    assert "The speed claims of this run are withheld." in (placebo_section(view) or "")
+    assert "The speed claims of this run are withheld." in placebos_of(view)
 
 
 @pytest.mark.parametrize(
@@ -349,9 +328,13 @@ def test_a_drift_that_all_conditions_of_two_starts_share_is_seen() -> None:
         placebo(AR | {"condition": shape, "cell_key": "mtp"}, ratio=ratio)
         for shape, ratio in zip(shapes, ratios, strict=True)
     ]
-    shown = placebo_section(seen(AR, MTP, pairs=(*pairs, placebo(AR)))) or ""
+    shown = placebos_of(seen(AR, MTP, pairs=(*pairs, placebo(AR))))
     joint = shown.partition("All conditions of two starts together")[2].partition("</table>")[0]
     cells = [each.partition("<")[0] for each in joint.partition("<tbody>")[2].split('<td class="n">')[1:]]
     assert cells == ["4", "0.972", "3"], "the category is a part of load c=8; AR's own pair has one condition"
     assert "mtp K=4" in joint and "host/card" in joint
-    assert "All conditions of two starts" not in (placebo_section(seen(AR, MTP, pairs=(placebo(AR),))) or "")
+    assert "All conditions of two starts" not in (placebos_of(seen(AR, MTP, pairs=(placebo(AR),))))
+
+
+def placebos_of(view: View) -> str:
+    return placebo_section(view) or ""
