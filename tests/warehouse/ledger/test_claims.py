@@ -28,8 +28,13 @@ class JumpingClock(Clock):
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(open_store(str(tmp_path)), "r1", JumpingClock())
+def clock() -> JumpingClock:
+    return JumpingClock()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: JumpingClock) -> Ledger:
+    return Ledger(open_store(str(tmp_path)), "r1", clock)
 
 
 def silence(claims: Claims, seconds: float = FLOW_DEADLINE_S + 1) -> None:
@@ -72,16 +77,14 @@ def test_a_flow_of_an_earlier_version_that_beats_keeps_its_cell(ledger: Ledger) 
     assert claims.take(elsewhere("b")).heard_at == said.at
 
 
-def test_a_flow_that_slept_leaves_the_cell_to_the_one_that_took_it_over(ledger: Ledger) -> None:
+def test_a_flow_that_slept_leaves_the_cell_to_the_one_that_took_it_over(ledger: Ledger, clock: JumpingClock) -> None:
     mine, claims = HeldCell(ledger, KEY, "pulse"), Claims(ledger, KEY)
-    clock = ledger.clock
-    assert isinstance(clock, JumpingClock)
     clock.slept_s = FLOW_DEADLINE_S + 1
     mine.require()  # late, and nobody came
     clock.slept_s *= 2
     silence(claims)
     theirs = claims.take(elsewhere("b"))
-    mine.heard(ledger.clock.now_s())
+    mine.heard(clock.now_s())
     mine.release()
     assert claims.manager() == elsewhere("b"), "their word stands"
     with pytest.raises(CellTaken, match="another flow has taken it over"):
@@ -110,13 +113,21 @@ def test_one_heartbeat_speaks_for_all_cells_of_a_flow(ledger: Ledger) -> None:
         for each in claims:
             silence(each)
         assert [each.manager() for each in claims] == [None] * 3
-        before = {path: path.read_bytes() for path in Path(ledger.store.uri("")).rglob("*.json")}
+        before = stored(ledger)
         cells.beat()
-        after = {path: path.read_bytes() for path in Path(ledger.store.uri("")).rglob("*.json")}
+        after = stored(ledger)
         assert len(after) == len(before) + 1 and before.items() <= after.items(), "one object, whatever it holds"
         assert [each.manager() for each in claims] == [owner_name(), owner_name(), None]
         assert [each.age_s() is None for each in claims] == [False, False, True]
     assert [each.manager() for each in claims] == [None] * 3
+
+
+def stored(ledger: Ledger) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in Path(ledger.store.uri("")).rglob("*.json")}
+
+
+def refuse(key: str, data: bytes) -> None:
+    raise StoreError("refused")
 
 
 def test_a_release_that_the_store_did_not_take_is_made_good(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +135,7 @@ def test_a_release_that_the_store_did_not_take_is_made_good(ledger: Ledger, monk
     cells = HeldCells(ledger, told.append)
     with cells.managing(KEY):
         with monkeypatch.context() as broken, cells.managing("d" * 16):
-            broken.setattr(ledger.store, "put", _refuse)
+            broken.setattr(ledger.store, "put", refuse)
         assert told == ["other flows wait 120 s for this one's cell: refused"]
         assert claims.manager() == owner_name()
         cells.beat()
@@ -164,18 +175,13 @@ def test_a_claim_whose_answer_was_lost_is_still_ours(tmp_path: Path) -> None:
 
 
 def test_a_cell_that_is_taken_again_is_not_released_by_a_word_that_was_left(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, clock: JumpingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cells, claims, clock = HeldCells(ledger, print), Claims(ledger, KEY), ledger.clock
-    assert isinstance(clock, JumpingClock)
+    cells, claims = HeldCells(ledger, print), Claims(ledger, KEY)
     with monkeypatch.context() as broken, cells.managing(KEY):
-        broken.setattr(ledger.store, "put", _refuse)
+        broken.setattr(ledger.store, "put", refuse)
     clock.slept_s = FLOW_DEADLINE_S
     with cells.managing(KEY):
         cells.beat()
         assert claims.manager() == owner_name()
     assert claims.manager() is None
-
-
-def _refuse(key: str, data: bytes) -> None:
-    raise StoreError("refused")

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,26 +50,18 @@ print(step.commit(), flush=True)
 
 def test_two_processes_race_for_one_step_and_one_is_superseded(store: Store) -> None:
     Ledger(store, "race").write_plan(demo_plan())
+    env, pipe = os.environ | {"PYTHONPATH": str(ROOT)}, subprocess.PIPE
+    argv = [sys.executable, "-c", RACER, store.url]
     racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", RACER, store.url, str(number)],
-            cwd=ROOT,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )
-        for number in (1, 2)
+        subprocess.Popen([*argv, number], cwd=ROOT, text=True, stdin=pipe, stdout=pipe, env=env) for number in "12"
     ]
     for racer in racers:
-        assert racer.stdout is not None
-        assert racer.stdout.readline() == "ready\n"
+        assert racer.stdout is not None and racer.stdout.readline() == "ready\n"
     for racer in racers:
         assert racer.stdin is not None
         racer.stdin.write("go\n")
         racer.stdin.flush()
-    ended = sorted(racer.communicate()[0].strip() for racer in racers)
-    assert ended == ["committed", "superseded"]
+    assert sorted(racer.communicate()[0].strip() for racer in racers) == ["committed", "superseded"]
     publish(store)
     counts = read_current(store)["n"].to_list()
     assert counts == [7, 7]  # last-letter and first-letter of one commit's items; the loser's parts do not exist
@@ -119,11 +112,15 @@ def elsewhere(name: str) -> str:
     return f"{name}.example/0123abcd/17/4242"
 
 
+def said_by(code: str, *words: str | Path, before: Sequence[str] = ()) -> str:
+    """What Python says in another process."""
+    argv = [*before, sys.executable, "-c", code, *words]
+    return subprocess.run(argv, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True).stdout.strip()
+
+
 def ended_process() -> str:
     """The name of a process of this machine that is gone."""
-    code = "from warehouse.ledger.owner import owner_name; print(owner_name())"
-    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=True).stdout
-    return said.strip()
+    return said_by("from warehouse.ledger.owner import owner_name; print(owner_name())")
 
 
 def test_a_live_owner_keeps_its_cell(leases: Leases) -> None:
@@ -149,14 +146,11 @@ def test_silence_frees_a_cell_and_closes_the_attempt_as_lost(leases: Leases) -> 
 
 def test_a_closed_attempt_frees_its_cell_at_once(leases: Leases) -> None:
     leases.acquire(elsewhere("a"))
-    leases.close(_attempt("completed"))
-    assert not leases.close(_attempt("failed"))
+    completed = Attempt(attempt=1, outcome="completed", ended_at=NOW)
+    leases.close(completed)
+    assert not leases.close(completed.model_copy(update={"outcome": "failed"}))
     assert leases.acquire(elsewhere("b")).epoch == 2
     assert [attempt.outcome for attempt in leases.attempts()] == ["completed"]
-
-
-def _attempt(outcome: str) -> Attempt:
-    return Attempt.model_validate({"attempt": 1, "outcome": outcome, "ended_at": NOW})
 
 
 def test_a_dead_process_of_this_machine_frees_its_cell_at_once(leases: Leases) -> None:
@@ -203,14 +197,11 @@ def test_a_parts_schema_carries_units_meanings_and_version(tmp_path: Path) -> No
     assert schema.names == arrow_schema(WINDOWS).names
 
 
-def test_a_row_with_a_wrong_column_is_refused() -> None:
+def test_a_row_with_a_wrong_column_and_bytes_that_are_no_part_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="no column 'tokens_s'"):
         encode(WINDOWS, [{"tokens_s": 1}])
     with pytest.raises(ValueError, match="required column 'run_id'"):
         encode(WINDOWS, [{"wall_s": 1.0}])
-
-
-def test_bytes_that_are_no_part_name_their_key() -> None:
     with pytest.raises(StoreError, match="some/key"):
         decode(b"nonsense", "some/key")
     assert sha256_hex(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -238,8 +229,7 @@ def test_reading_rows_starts_no_thread(tmp_path: Path, reader: str) -> None:
     file = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"item": list(range(64)), "text": ["a"] * 64}), file)
     script = SCRIPT.format(reader=READERS[reader])
-    done = subprocess.run([sys.executable, "-c", script, file], cwd=ROOT, text=True, capture_output=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+    assert said_by(script, file) == "0"
 
 
 PARTS = ("host", "machine", "boot", "namespace", "pid", "tick")
@@ -251,35 +241,30 @@ def changed(part: str, to: str) -> str:
     return "/".join((parts | {part: to}).values())
 
 
-def test_this_process_lives() -> None:
-    assert lives_here(owner_name()) is True
-
-
-def test_a_later_process_with_the_same_id_is_another_one() -> None:
-    assert lives_here(changed("tick", "1")) is False
+@pytest.mark.parametrize(
+    ("owner", "lives"),
+    [
+        (owner_name(), True),
+        (changed("tick", "1"), False),
+        (changed("host", "another-host"), None),
+        (changed("machine", "deadbeef"), None),
+        (changed("boot", "deadbeef"), None),
+        (changed("boot", ""), None),
+        (changed("namespace", "4026532000"), None),
+        (changed("namespace", ""), None),
+        (elsewhere("a"), None),
+        ("host/of/an/earlier/version", None),
+        ("", None),
+    ],
+    ids=["this process", "a later process with its id", "host", "machine", "boot", "no boot", "namespace",
+         "no namespace", "elsewhere", "earlier version", "nobody"],
+)  # fmt: skip
+def test_whether_a_process_lives_is_known_of_those_that_can_be_seen_from_here(owner: str, lives: bool | None) -> None:
+    assert lives_here(owner) is lives
 
 
 def test_a_process_that_ended_here_is_dead() -> None:
     assert lives_here(ended_process()) is False
-
-
-@pytest.mark.parametrize(
-    "owner",
-    [
-        changed("host", "another-host"),
-        changed("machine", "deadbeef"),
-        changed("boot", "deadbeef"),
-        changed("boot", ""),
-        changed("namespace", "4026532000"),
-        changed("namespace", ""),
-        elsewhere("a"),
-        "host/of/an/earlier/version",
-        "",
-    ],
-    ids=["host", "machine", "boot", "no boot", "namespace", "no namespace", "elsewhere", "earlier version", "nobody"],
-)
-def test_nobody_knows_of_a_process_that_could_not_be_seen_from_here(owner: str) -> None:
-    assert lives_here(owner) is None
 
 
 @pytest.mark.skipif(
@@ -289,9 +274,7 @@ def test_nobody_knows_of_a_process_that_could_not_be_seen_from_here(owner: str) 
 @pytest.mark.parametrize("flags", ["-rpf --mount-proc", "-rpf"])
 def test_nobody_knows_from_another_pid_namespace(flags: str) -> None:
     code = f"from warehouse.ledger.owner import lives_here; print(lives_here({owner_name()!r}))"
-    argv = ["unshare", *flags.split(), sys.executable, "-c", code]
-    said = subprocess.run(argv, cwd=ROOT, text=True, capture_output=True, check=True).stdout
-    assert said.strip() == "None"
+    assert said_by(code, before=["unshare", *flags.split()]) == "None"
 
 
 @pytest.mark.parametrize("jump_s", [-3600, 3600])
@@ -306,14 +289,11 @@ def test_a_process_s_moments_go_on_evenly_whatever_the_wall_clock_does(
 
 def test_an_attempt_is_never_shorter_than_what_its_runner_counted(local: Store) -> None:
     """Its start is by the node's clock, its end by that of the flow that found it gone."""
-    cell = demo_plan().cells[0].cell.cell_key
-    leases = Leases(Ledger(local, "one"), cell)
+    leases = Leases(Ledger(local, "one"), "c" * 16)
     lease = leases.acquire("a node whose clock is an hour ahead")
-    beat = Heartbeat(
-        attempt=1, phase="measuring", load_s=40, smoke_s=5, measure_s=50, at_risk_s=10, at=lease.granted_at
-    )
+    spent = {"load_s": 40.0, "smoke_s": 5.0, "measure_s": 50.0, "at_risk_s": 10.0}
+    beat = Heartbeat(attempt=1, phase="measuring", at=lease.granted_at, **spent)
     ended_at = iso_of(SYSTEM.now_s() - 3600)
     assert leases.close(gone_attempt(lease, beat, Ended.SILENT, "silent", ended_at, price_usd_h=3.6))
     [attempt] = leases.attempts()
-    assert attempt.wall_s == 95
-    assert attempt.cost_usd == pytest.approx(0.095)
+    assert (attempt.wall_s, attempt.cost_usd) == (95, pytest.approx(0.095))

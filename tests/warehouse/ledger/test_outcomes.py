@@ -1,4 +1,4 @@
-"""The table of endings: whole, of one mind with what it makes records say, and as docs/operations.md shows it."""
+"""How attempts and machines end: the table of endings, as docs/operations.md shows it, and ends that nobody saw."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def on_the_page(row: EndingRow) -> str:
     cells = (
         f"`{row.ended}`",
         f"`{row.recorded}`",
-        "" if row.outcome is None else f"`{row.outcome}`",
+        f"`{row.outcome}`" if row.outcome else "",
         "" if row.exit_code is None else row.exit_code,
         row.fault,
         "yes" if row.is_failed_try else "no",
@@ -68,16 +68,14 @@ def test_records_keep_the_words_that_stores_have() -> None:
 
 
 @pytest.mark.parametrize("row", ENDINGS.values(), ids=list(ENDINGS))
-def test_the_next_flow_reads_off_the_record_what_this_one_has_seen(row: EndingRow) -> None:
+def test_the_next_flow_reads_off_the_record_what_this_one_has_seen_and_the_columns_of_a_row_agree(
+    row: EndingRow,
+) -> None:
     recorded = row.recorded.row
     assert recorded.recorded is row.recorded
     assert recorded.is_lost_machine == row.is_lost_machine
     assert recorded.avoided_s == row.avoided_s
     assert row.ended.loss == (row.recorded if row.avoided_s else None)
-
-
-@pytest.mark.parametrize("row", ENDINGS.values(), ids=list(ENDINGS))
-def test_the_columns_of_a_row_agree(row: EndingRow) -> None:
     lost = ("failed", "lost", "notice")
     assert row.is_lost_machine <= (row.outcome in lost), "nothing was rented, or it did not fail"
     assert row.is_lost_machine <= (row.avoided_s > 0), "who was lost may be lost there again"
@@ -136,12 +134,9 @@ def test_it_was_up_until_the_last_that_was_heard_and_its_idle_time(
     assert end_after(asked, [at(each) for each in runner], flows) == START_S + heard + IDLE_S
 
 
-def test_its_own_idle_time_counts_and_the_next_machine_of_its_name_ends_it() -> None:
+def test_an_idle_time_the_next_machine_of_its_name_and_its_own_timer_end_it() -> None:
     assert end_after(story(1000, idle_s=60), [], []) == START_S + 1060
     assert end_after(story(1000), [], [], at(1100)) == START_S + 1100
-
-
-def test_its_own_timer_ends_a_runner_that_no_flow_attends() -> None:
     asked = story(1000, 1300, unattended_s=3600)
     assert end_after(asked, [at(20_000)], [flow(900, 1500)]) == START_S + 1500 + 3600
     assert end_after(asked, [at(2000)], [flow(900, 1500)]) == START_S + 2000 + IDLE_S

@@ -55,8 +55,13 @@ def store(tmp_path: Path) -> CountingStore:
 
 
 @pytest.fixture
-def ledger(store: CountingStore) -> Ledger:
-    return Ledger(store, "r1", StandingClock())
+def clock() -> StandingClock:
+    return StandingClock()
+
+
+@pytest.fixture
+def ledger(store: CountingStore, clock: StandingClock) -> Ledger:
+    return Ledger(store, "r1", clock)
 
 
 def leased(ledger: Ledger, keys: list[str]) -> None:
@@ -80,10 +85,11 @@ def test_250_threads_that_look_at_once_ask_for_one_listing(store: CountingStore,
     assert store.asked == {"list run": 1, "get": len(CELLS)}
 
 
-def test_a_body_is_fetched_again_only_when_it_has_changed(store: CountingStore, ledger: Ledger) -> None:
+def test_a_body_is_fetched_again_only_when_it_has_changed(
+    store: CountingStore, ledger: Ledger, clock: StandingClock
+) -> None:
     leased(ledger, ["a"])
-    look, clock = SharedLook(ledger), ledger.clock
-    assert isinstance(clock, StandingClock)
+    look = SharedLook(ledger)
     for _ in range(10):
         clock.moment_s += 30
         lease = Leases(look.at(15), "a").current()
@@ -99,10 +105,9 @@ def test_a_body_is_fetched_again_only_when_it_has_changed(store: CountingStore, 
     assert store.asked["get"] == 3
 
 
-def test_what_is_shown_is_no_older_than_asked_for_and_new_words_are_seen(ledger: Ledger) -> None:
+def test_what_is_shown_is_no_older_than_asked_for_and_new_words_are_seen(ledger: Ledger, clock: StandingClock) -> None:
     leased(ledger, ["a", "b"])
-    look, clock = SharedLook(ledger), ledger.clock
-    assert isinstance(clock, StandingClock)
+    look = SharedLook(ledger)
     assert look.at(15).committed_steps(look.at(15).store.list("runs/r1/cells/a")) == {}
     commit = ledger.new_commit("smoke", 1, "me", "ok", [], 1.0, [])
     ledger.commit("a", commit)
@@ -113,12 +118,11 @@ def test_what_is_shown_is_no_older_than_asked_for_and_new_words_are_seen(ledger:
 
 
 def test_few_who_look_often_list_their_own_cells_of_a_large_run(
-    store: CountingStore, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    store: CountingStore, ledger: Ledger, clock: StandingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("warehouse.ledger.looks.PAGE_KEYS", 50)
     leased(ledger, CELLS)
-    look, clock = SharedLook(ledger), ledger.clock
-    assert isinstance(clock, StandingClock)
+    look = SharedLook(ledger)
     for key in CELLS:
         Leases(look.at(15), key).current()
     store.asked.clear()
@@ -151,10 +155,11 @@ def test_rows_and_other_runs_are_read_off_the_store_itself(store: CountingStore,
     assert "steps" not in "".join(shown.list("runs/r1/cells/a"))
 
 
-def test_a_listing_of_the_run_for_one_is_one_for_all(store: CountingStore, ledger: Ledger) -> None:
+def test_a_listing_of_the_run_for_one_is_one_for_all(
+    store: CountingStore, ledger: Ledger, clock: StandingClock
+) -> None:
     leased(ledger, CELLS)
-    look, clock = SharedLook(ledger), ledger.clock
-    assert isinstance(clock, StandingClock)
+    look = SharedLook(ledger)
     keys, age_s = look.keys(30.0)
     assert sorted(keys) == [key for key in store.list(look.root) if "/parts/" not in key] and age_s == 0
     for cell in CELLS:

@@ -1,4 +1,4 @@
-"""How far the page's first sentence reaches: as far as what was measured of accuracy, K and other loads, and of whose AR."""
+"""How far the page's first sentence reaches: as what was measured of accuracy, K and other loads, and whose AR."""
 
 from typing import Any
 

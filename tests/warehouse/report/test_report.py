@@ -1,8 +1,9 @@
-"""The page: derived from the data, complete, offline, and deaf to whatever a model wrote."""
+"""The page: derived from the data, complete, offline, deaf to whatever a model wrote, and readable when it is long."""
 
 import re
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -10,15 +11,14 @@ import pytest
 from tests.warehouse.graded import GPQA, WRONG_READING, Graded, answers, score
 from tests.warehouse.rented import NO_PRICE, close, rent, rent_a_bad_night
 from tests.warehouse.report.pages import page_of, page_with_starts
-from tests.warehouse.synthetic import DEMO, HOSTILE, Behaviour, close_attempt, demo_plan, write_demo_run
+from tests.warehouse.synthetic import DEMO, HOSTILE, Behaviour, DemoRun, close_attempt, write_demo_run
 from warehouse.dataset.snapshot import current, publish, read_current
 from warehouse.dataset.tables import PRODUCT_TABLES
-from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import Store, StoreError
 from warehouse.report.display.drawing import Scale, apart
 from warehouse.report.display.markup import Markup, tag
 from warehouse.report.display.tables import MOST_ROWS, fair_share
-from warehouse.report.display.view import View, make_view
+from warehouse.report.display.view import make_view
 from warehouse.report.page import render_report, write_report
 
 
@@ -26,10 +26,8 @@ def test_the_demo_page_answers_first_and_hides_nothing(local: Store) -> None:
     write_demo_run(local)
     page = page_with_starts(local)
     assert "Run mtp K=4: 1.91 × AR at short c=1, if its accuracy holds." in page.text  # noqa: RUF001
-    assert (
-        "on the same 48 questions of eval-tiny (+0.000): cannot tell: needs about 87 items as one of 7 comparisons"
-        in page.text
-    )
+    told = "on the same 48 questions of eval-tiny (+0.000): cannot tell: needs about 87 items as one of 7 comparisons"
+    assert told in page.text
     assert "lossless, as far" not in page.text and "yes: lossless" not in page.text
     assert "they are small" in page.text
     for reason in ("looping_text", "stream_burst", "the node was preempted"):
@@ -46,8 +44,7 @@ def test_the_demo_page_answers_first_and_hides_nothing(local: Store) -> None:
 def test_what_rented_machines_cost_is_told_by_phase(local: Store) -> None:
     plan = write_demo_run(local)
     assert "What it cost" not in page_of(local).text, "all ran here, for free"
-    ledger = Ledger(local, "night")
-    ledger.write_plan(plan)
+    ledger = DemoRun(local, "night").ledger
     rent_a_bad_night(ledger, plan.cells[0].cell.cell_key)
     rent(ledger, plan.cells[1].cell.cell_key, 0, 100, 1800, "preempted", attempt=1, interrupted=True)
     page = page_of(local)
@@ -59,10 +56,10 @@ def test_what_rented_machines_cost_is_told_by_phase(local: Store) -> None:
 
 
 def test_machines_without_a_price_are_told_in_hours(local: Store) -> None:
-    ledger, plan = Ledger(local, "night"), demo_plan()
-    ledger.write_plan(plan)
-    rent(ledger, plan.cells[0].cell.cell_key, 0, 100, 3600, offer=NO_PRICE, attempt=1)
-    close(ledger, plan.cells[0].cell.cell_key, 1, 200, 3500, price_usd_h=None, measure_s=1800.0)
+    run = DemoRun(local, "night")
+    key = run.key("ar")
+    rent(run.ledger, key, 0, 100, 3600, offer=NO_PRICE, attempt=1)
+    close(run.ledger, key, 1, 200, 3500, price_usd_h=None, measure_s=1800.0)
     page = page_of(local)
     assert "Run night: 1.00 hours of 1 rented machine (1 done); 50.0% of the hours" in page.text
     assert "0.50 h" in page.text
@@ -103,11 +100,9 @@ def test_an_element_escapes_whatever_is_not_markup() -> None:
 def test_a_store_without_results_has_a_page_that_says_so(local: Store) -> None:
     with pytest.raises(StoreError, match="publish before"):
         write_report(local)
-    page = page_of(local)
-    assert "Nothing to recommend yet." in page.text
-    ledger = Ledger(local, "failed")
-    ledger.write_plan(demo_plan())
-    close_attempt(ledger, demo_plan().cells[0].cell.cell_key, 1, "failed", "the engine died: out of memory", "log")
+    assert "Nothing to recommend yet." in page_of(local).text
+    run = DemoRun(local, "failed")
+    close_attempt(run.ledger, run.key("ar"), 1, "failed", "the engine died: out of memory", "log")
     assert "the engine died: out of memory" in page_of(local).text
 
 
@@ -126,9 +121,7 @@ def test_a_faster_technique_that_loses_accuracy_is_not_recommended(
     monkeypatch.setitem(DEMO, ("bf16", "mtp", 4), Behaviour(982, (0.9, 0.8, 0.7, 0.6), right=20))
     write_demo_run(local)
     text = page_with_starts(local).text
-    assert "Run mtp K=2" in text
-    assert "hence not recommended: mtp K=4" in text
-    assert "no: worse" in text
+    assert all(said in text for said in ("Run mtp K=2", "hence not recommended: mtp K=4", "no: worse"))
 
 
 @pytest.mark.slow(9)
@@ -164,21 +157,20 @@ CELLS, EVALUATIONS = 90, 6
 def tables(local: Store) -> dict[str, pl.DataFrame]:
     """One AR cell and one beside it, as often as to make 90 cells of six evaluations; the last cell is worse."""
     run = Graded(local, GPQA)
-    reported = score("exact_match,none", 0.75, 20)
-    run.answered("ar", None, answers(100, range(95), **WRONG_READING), reported)
-    run.answered("mtp", 4, answers(100, range(94), **WRONG_READING), reported)
+    for technique, k, right in (("ar", None, 95), ("mtp", 4, 94)):
+        reported = score("exact_match,none", 0.75, 20)
+        run.answered(technique, k, answers(100, range(right), **WRONG_READING), reported)
     publish(local)
     small = {name: read_current(local, name) for name in PRODUCT_TABLES}
-    rows, pairs = small["results_consolidated"], small["pairs"]
-    more_rows, more_pairs = [], []
-    for number in range(CELLS):
-        other = rows.filter(technique="ar" if number == 0 else "mtp")
-        for place in range(EVALUATIONS):
-            named = {"cell_key": pl.lit(f"{number:016x}"), "step": pl.lit(f"eval-{place}")}
+    rows, pairs = [], []
+    for number, place in product(range(CELLS), range(EVALUATIONS)):
+        named = {"cell_key": pl.lit(f"{number:016x}"), "step": pl.lit(f"eval-{place}")}
+        other = small["results_consolidated"].filter(technique="mtp" if number else "ar")
+        rows.append(other.with_columns(**named))
+        if number:
             conclusion = pl.lit("worse" if number == CELLS - 1 else "non-inferior")
-            more_rows.append(other.with_columns(**named))
-            more_pairs += [pairs.with_columns(**named, conclusion=conclusion)] if number else []
-    return small | {"results_consolidated": pl.concat(more_rows), "pairs": pl.concat(more_pairs)}
+            pairs.append(small["pairs"].with_columns(**named, conclusion=conclusion))
+    return small | {"results_consolidated": pl.concat(rows), "pairs": pl.concat(pairs)}
 
 
 def test_long_tables_are_cut_and_say_where_the_rest_is(local: Store, tables: dict[str, pl.DataFrame]) -> None:
@@ -205,10 +197,8 @@ def test_every_group_has_its_share_of_a_table_that_is_cut() -> None:
     assert fair_share(rows[:MOST_ROWS], lambda row: row["step"]) == rows[:MOST_ROWS]
 
 
-def test_a_cells_rows_and_pairs_are_those_that_a_search_through_everything_finds(
-    tables: dict[str, pl.DataFrame],
-) -> None:
-    view: View = make_view(tables)
+def test_a_cells_rows_and_pairs_are_those_that_a_search_through_everything_finds(tables: dict[str, Any]) -> None:
+    view = make_view(tables)
     for row in view.rows[::97]:
         cell = {"run_id": row["run_id"], "cell_key": row["cell_key"]}
         for wanted in (cell, cell | {"step": row["step"]}, {"step": row["step"]}, {"technique": row["technique"]}):

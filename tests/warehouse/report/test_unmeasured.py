@@ -1,4 +1,4 @@
-"""Cells that were tried and not measured: which of them the page shows, and what of them."""
+"""Cells that were tried and not measured, and parts of a run that were consolidated apart, as the page shows them."""
 
 import re
 from typing import Any
@@ -28,19 +28,12 @@ def shown(view: View) -> str:
 
 
 def test_a_cell_that_never_started_is_told_with_its_last_reason_and_its_tries() -> None:
-    attempts = [
-        tried("dflash", 2, reason="CUDA out of memory", k=15),
-        tried("dflash", k=15),
-        tried("ar", outcome="completed"),
-    ]
-    view = View([AR], [], attempts, 0)
+    dflash = [tried("dflash", 2, reason="CUDA out of memory", k=15), tried("dflash", k=15)]
+    view = View([AR], [], [*dflash, tried("ar", outcome="completed")], 0)
     assert shown(view) == "dflash K=15 CUDA out of memory everything failed 2"
     assert caveats(view)[-1] == "Tried, and not measured or not whole: dflash K=15. See Not measured."
-
-
-def test_of_a_cell_that_broke_off_it_says_what_is_missing() -> None:
     view = View([AR, MTP], [], [tried("mtp", k=4, outcome="lost", unmeasured=["throughput@2", "parity"])], 0)
-    assert shown(view) == "mtp K=4 the engine died: mtp throughput@2, parity lost 1"
+    assert shown(view) == "mtp K=4 the engine died: mtp throughput@2, parity lost 1", "what is missing"
 
 
 @pytest.mark.parametrize(
@@ -97,18 +90,16 @@ def spreads(*rows: Row) -> list[list[str]]:
     return [[start, repeat, repeats] for start, repeat, _, repeats, _ in cells]
 
 
-def test_parts_of_a_run_with_spreads_of_their_own_are_shown_apart() -> None:
-    early, late = {"start_sd": 0.01, "repeat_sd": 0.02}, {"start_sd": 0.04, "repeat_sd": 0.06}
-    ngram = row("ngram", 100.0, start_sd=0.01, repeat_sd=0.02)
-    assert spreads(AR | early, MTP | late, ngram) == [["1.0%", "2.0%", "3.0"], ["4.0%", "6.0%", "3.0"]]
+EARLY, LATE = AR | {"start_sd": 0.01, "repeat_sd": 0.02}, MTP | {"start_sd": 0.04, "repeat_sd": 0.06}
 
 
-def test_they_say_whose_each_spread_is() -> None:
+def test_parts_of_a_run_with_spreads_of_their_own_are_shown_apart_and_say_whose_they_are() -> None:
     """Else three rows of one condition and one run could not be told apart."""
-    early, late = AR | {"start_sd": 0.01, "repeat_sd": 0.02}, MTP | {"start_sd": 0.04, "repeat_sd": 0.06}
-    apart = placebo_section(seen(early, late)) or ""
+    ngram = row("ngram", 100.0, start_sd=0.01, repeat_sd=0.02)
+    assert spreads(EARLY, LATE, ngram) == [["1.0%", "2.0%", "3.0"], ["4.0%", "6.0%", "3.0"]]
+    apart = placebo_section(seen(EARLY, LATE)) or ""
     assert "short c=1<small>m AR</small>" in apart and "short c=1<small>m mtp K=4</small>" in apart
-    together = placebo_section(seen(early, late | {"start_sd": 0.01})) or ""
+    together = placebo_section(seen(EARLY, LATE | {"start_sd": 0.01})) or ""
     assert "start sd" in together and "m AR" not in together
 
 
@@ -119,9 +110,7 @@ def test_rows_of_one_spread_or_of_none_are_shown_together(fitted: float | None) 
 
 
 def paid(technique: str, attempt: int, cost_usd: float | None, **columns: Any) -> Row:
-    known = {"run_id": "r1", "cell_key": technique, "technique": technique, "model": "m", "precision": "bf16"}
-    took = {"attempt": attempt, "outcome": "completed", "wall_s": 600.0, "cost_usd": cost_usd}
-    return dict.fromkeys(ATTEMPTS.column_names()) | known | took | columns
+    return tried(technique, attempt, "completed", wall_s=600.0, cost_usd=cost_usd, **columns)
 
 
 @pytest.mark.parametrize(
