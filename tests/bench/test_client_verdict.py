@@ -59,9 +59,12 @@ def peer(**changed: float | None) -> dict[str, dict[str, Any]]:
     return {"stream": {**stream, "start_s": 5.0, "memory_mb": 200.0, **changed}}
 
 
-def test_no_target_is_missed_where_every_figure_is_within_it() -> None:
+def test_no_target_is_missed_where_every_figure_is_within_it_and_a_table_without_any_peer_says_so() -> None:
     at_the_edge = {"ttft_ms": TARGETS["ttft_ms"], "delivered": DELIVERED, "memory_mb": TARGETS["memory_mb"]}
     assert misses(ours(**at_the_edge)) == []
+    assert without_peers(["vllm", "aiperf"], {"ours": ours()}) == ["no peer was measured"]
+    assert without_peers(["vllm", "aiperf"], {"ours": ours(), "aiperf": peer()}) == []
+    assert without_peers(["ours", "floor"], {"ours": ours()}) == [], "none was asked for"
 
 
 @pytest.mark.parametrize(
@@ -77,12 +80,6 @@ def test_no_target_is_missed_where_every_figure_is_within_it() -> None:
 )
 def test_a_missed_target_is_named_with_its_figure(changed: dict[str, float], named: str) -> None:
     assert misses(ours(**changed)) == [named]
-
-
-def test_a_table_without_any_peer_says_so() -> None:
-    assert without_peers(["vllm", "aiperf"], {"ours": ours()}) == ["no peer was measured"]
-    assert without_peers(["vllm", "aiperf"], {"ours": ours(), "aiperf": peer()}) == []
-    assert without_peers(["ours", "floor"], {"ours": ours()}) == [], "none was asked for"
 
 
 def test_the_dearest_concurrency_and_the_quickest_start_are_held_to_their_targets() -> None:

@@ -1,5 +1,6 @@
 """Stores to test against: a folder, S3 as moto serves it, and Google's look-alike."""
 
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +47,7 @@ def s3_store_url(moto_url: str, s3_environment: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def google(s3_environment: pytest.MonkeyPatch) -> Iterator[type[FakeGoogle]]:
-    with serving() as (url, handler):
+    with serving(FakeGoogle, objects={}, lock=threading.Lock(), failures=[]) as (url, handler):
         for name, value in {"GS_ENDPOINT_URL": url, "GS_ACCESS_KEY_ID": KEY_ID, "GS_SECRET_ACCESS_KEY": SECRET}.items():
             s3_environment.setenv(name, value)
         yield handler

@@ -61,24 +61,20 @@ def environment_bin(name: str) -> Path:
 
 
 def make_server(kind: str, folder: Path) -> S3Server:
-    port, disk = free_port(), folder / "disk"
+    port, disk, env = free_port(), folder / "disk", dict[str, str]()
     disk.mkdir()
     if kind == "moto":
-        argv = [str(environment_bin("dev") / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
-        return S3Server(argv, port, {}, folder / "server.log")
-    if kind == "ministack":
-        env = {
-            "BIND_HOST": "127.0.0.1",
-            "GATEWAY_PORT": str(port),
-            "SERVICES": "s3",
-            "S3_PERSIST": "1",
-            "S3_DATA_DIR": str(disk),
-        }
-        return S3Server([str(environment_bin("s3servers") / "ministack")], port, env, folder / "server.log")
-    assert kind == "rclone"
-    argv = [str(environment_bin("s3servers") / "rclone"), "serve", "s3", "--addr", f"127.0.0.1:{port}"]
-    argv += ["--auth-key", f"{KEYS['AWS_ACCESS_KEY_ID']},{KEYS['AWS_SECRET_ACCESS_KEY']}", str(disk)]
-    return S3Server(argv, port, {}, folder / "server.log")
+        argv = [environment_bin("dev") / "moto_server", "-H", "127.0.0.1", "-p", port]
+    elif kind == "ministack":
+        argv = [environment_bin("s3servers") / "ministack"]
+        env = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "SERVICES": "s3", "S3_PERSIST": "1"}
+        env["S3_DATA_DIR"] = str(disk)
+    else:
+        assert kind == "rclone"
+        key = f"{KEYS['AWS_ACCESS_KEY_ID']},{KEYS['AWS_SECRET_ACCESS_KEY']}"
+        argv = [environment_bin("s3servers") / "rclone", "serve", "s3", "--addr", f"127.0.0.1:{port}"]
+        argv += ["--auth-key", key, disk]
+    return S3Server([str(word) for word in argv], port, env, folder / "server.log")
 
 
 @pytest.fixture

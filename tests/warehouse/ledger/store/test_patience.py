@@ -4,11 +4,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from configs.errors import SpecsweepError
+from tests.warehouse.ledger.store.fake_google import Fake, serving
 from warehouse.ledger.store import Store, StoreAway, StoreError, open_store
 from warehouse.ledger.store.protocol import Passing, Patience
 
@@ -16,10 +16,9 @@ BEATEN_AT_S, NOW_S = 1_790_000_000, 1_790_003_600
 """An hour apart, by the server's clock."""
 
 
-class MoodyS3(BaseHTTPRequestHandler):
+class MoodyS3(Fake):
     """A FAKE S3 that answers as many requests as it is told with a status of trouble, then properly."""
 
-    protocol_version = "HTTP/1.1"
     guard: threading.Lock
     troubles: list[int]
     code = ""
@@ -27,30 +26,22 @@ class MoodyS3(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
-        self.answer(b"")
+        self.do_HEAD()
 
     def do_GET(self) -> None:
-        self.answer(b"there")
+        self.in_its_mood(b"there")
 
     def do_HEAD(self) -> None:
-        self.answer(b"")
+        self.in_its_mood(b"")
 
-    def answer(self, body: bytes) -> None:
+    def in_its_mood(self, body: bytes) -> None:
         with self.guard:
             self.asked.append(self.command)
             status = self.troubles.pop() if self.troubles else 200
         if status != 200 and self.code:
             body = f"<Error><Code>{self.code}</Code></Error>".encode()
-        self.send_response_only(status)
-        self.send_header("Date", formatdate(NOW_S, usegmt=True))
-        self.send_header("Last-Modified", formatdate(BEATEN_AT_S, usegmt=True))
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
+        now, beaten = (formatdate(each, usegmt=True) for each in (NOW_S, BEATEN_AT_S))
+        self.answer(status, body, **{"Date": now, "Last-Modified": beaten})
 
 
 class Clock:
@@ -67,15 +58,10 @@ class Clock:
 
 @pytest.fixture
 def moody(s3_environment: pytest.MonkeyPatch) -> Iterator[type[MoodyS3]]:
-    handler = type("Handler", (MoodyS3,), {"guard": threading.Lock(), "troubles": [], "asked": []})
     s3_environment.setattr("warehouse.ledger.store.protocol.TOLD_AFTER_S", 0.0)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        s3_environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    with serving(MoodyS3, guard=threading.Lock(), troubles=[], asked=[]) as (url, handler):
+        s3_environment.setenv("AWS_ENDPOINT_URL", url)
         yield handler
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -123,16 +109,14 @@ def test_while_another_still_waits_the_store_is_not_back_and_what_was_asked_befo
     assert "is away" in away and "is back" in back, "the first had asked before the second saw it return"
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_a_write_is_tried_again_after_what_may_pass(store: Store, moody: type[MoodyS3], status: int) -> None:
-    moody.troubles += [status, status]
-    assert store.put_new("key", b"mine")
-    assert moody.asked == ["PUT"] * 3
-
-
-@pytest.mark.parametrize("code", ["SlowDown", "ExpiredToken"])
-def test_a_word_that_may_pass_is_believed_with_any_status(store: Store, moody: type[MoodyS3], code: str) -> None:
-    moody.code, moody.troubles = code, [400, 403]
+@pytest.mark.parametrize(
+    ("code", "troubles"),
+    [*(("", [status] * 2) for status in (408, 429, 500, 503)), ("SlowDown", [400, 403]), ("ExpiredToken", [400, 403])],
+)
+def test_a_write_is_tried_again_after_a_status_or_a_word_that_may_pass(
+    store: Store, moody: type[MoodyS3], code: str, troubles: list[int]
+) -> None:
+    moody.code, moody.troubles = code, troubles
     assert store.put_new("key", b"mine")
     assert moody.asked == ["PUT"] * 3
 
