@@ -7,9 +7,7 @@ from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Attempt, Leases
 from warehouse.ledger.placement import MachineEnd, Offer, PlacementEnd, Placements
 
-START_S = 1_795_176_000.0
-"""2026-11-20 12:00 UTC."""
-
+START_S = 1_795_176_000.0  # 2026-11-20 12:00 UTC
 ZONE_A = Offer(
     cloud="aws", region="us-east-1", zone="us-east-1a", instance_type="p5.4xlarge", spot=True, price_usd_h=3.6,
     price_source="a test's catalogue",

@@ -21,9 +21,7 @@ from warehouse.ledger.store import Store
 from warehouse.ledger.tables import PROVENANCE, VERDICTS, Row, Table
 from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
 
-FINE: tuple[str, list[str], list[str]] = ("ok", [], [])
-"""A verdict with nothing to say."""
-
+FINE: tuple[str, list[str], list[str]] = ("ok", [], [])  # a verdict with nothing to say
 WHEN = "2026-11-20T12:00:00.000+00:00"
 
 

@@ -19,8 +19,7 @@ from warehouse.report.display.view import View
 
 SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
 
-STEADY = (0.99, 1.0, 1.01)
-"""Rates of three repeats over their visit's."""
+STEADY = (0.99, 1.0, 1.01)  # rates of three repeats over their visit's
 
 
 class MinuteByMinute(Clock):
@@ -84,8 +83,7 @@ def served(planned: PlannedCell, max_model_len: int) -> PlannedCell:
     return celled(planned, serving=planned.cell.serving.model_copy(update={"max_model_len": max_model_len}))
 
 
-AR, MTP = 0, 3
-"""Places of two cells in the demo's plan."""
+AR, MTP = 0, 3  # places of two cells in the demo's plan
 
 
 def mirrored_pair(store: Store, spec: MeasuredStep) -> tuple[Ledger, str, str]:

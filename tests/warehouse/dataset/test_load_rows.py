@@ -22,9 +22,7 @@ from warehouse.report.steps.load import category_section, load_section
 SPEC = LoadStep.model_validate(
     {"step": "load", "dataset": "twin", "concurrencies": [1, 2], "limits": {"ttft_ms": 35, "tpot_ms": 20}}
 )
-PROMPTS = 40
-"""Of each category: enough for p90, not for p95."""
-
+PROMPTS = 40  # of each category: enough for p90, not for p95
 TOKENS = 50
 
 

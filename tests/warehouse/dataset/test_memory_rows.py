@@ -23,9 +23,7 @@ from warehouse.report.steps.needle import needle_section
 GIB = 1024**3
 
 SPEC = MemoryStep.model_validate({"step": "memory", "prompts": "listing"})
-DFLASH = 6
-"""Place of a further cell in the demo's plan."""
-
+DFLASH = 6  # place of a further cell in the demo's plan
 KNOWN: Row = {
     "context_tokens": 32752, "output_tokens": 16, "prompt_tokens": 32750, "completion_tokens": 16, "wall_s": 3.0,
     "weights_bytes": 30 * GIB, "kv_cache_bytes": 40 * GIB, "kv_tokens": 180_000, "graph_bytes": GIB,

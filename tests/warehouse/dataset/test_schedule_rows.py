@@ -26,9 +26,7 @@ SPEC = LoadStep.model_validate(
 )
 LIGHT, HEAVY = SPEC.loads
 REQUESTS, TOKENS, ANSWER_S = 200, 50, 1.0
-SLOTS = 4
-"""Of the engine: it answers four a second."""
-
+SLOTS = 4  # of the engine: it answers four a second
 TOKEN_MS = 20.0
 LATE_S = 0.002
 

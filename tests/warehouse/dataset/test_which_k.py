@@ -31,9 +31,7 @@ POSITIONS: dict[int | None, tuple[float, ...]] = {1: (0.8,), 2: (0.8, 0.6), 4: (
 LONG = SHORT.model_copy(update={"output_tokens": 20_000})
 """So long that counts in whole tokens have the shares that were planted."""
 
-NEAR = {AR: 100.0, K1: 130.0, K2: 150.0, K4: 151.5}
-"""The fastest is within noise of a smaller one."""
-
+NEAR = {AR: 100.0, K1: 130.0, K2: 150.0, K4: 151.5}  # the fastest is within noise of a smaller one
 Cell = tuple[str, int | None]
 
 

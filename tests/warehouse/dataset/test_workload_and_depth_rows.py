@@ -40,8 +40,7 @@ CHARS = {"code": 200, "ko": 75}
 NOISE = (0.99, 1.0, 1.01)
 
 SLOW = {"code": 0.010, "ko": 0.010}
-FAST = {"code": 0.004, "ko": 0.008}
-"""Seconds of a token."""
+FAST = {"code": 0.004, "ko": 0.008}  # seconds of a token
 
 
 def shape(workload: str, concurrency: int, repeat: int) -> Row:
@@ -183,9 +182,7 @@ def test_where_nothing_else_was_timed_the_rates_are_those_of_workloads(built: Co
 
 
 DEPTHS = DepthStep.model_validate({"step": "depth", "prompts": "prose", "depths": [0, 4096]})
-DEPTH_NOISE = (0.99, 1.0, 1.03)
-"""Of three runs, in their seconds."""
-
+DEPTH_NOISE = (0.99, 1.0, 1.03)  # of three runs, in their seconds
 TTFT_S = {0: 2.36, 4096: 7.36}
 TOKEN_S = {0: 0.0875, 4096: 0.0885}
 

@@ -99,9 +99,7 @@ class Page(HTMLParser):
         return sum(tag == name for tag, _ in self.elements)
 
 
-HALF_WIDTH = 0.02
-"""Of every speedup's interval, as a share of it: what two quiet starts have."""
-
+HALF_WIDTH = 0.02  # of every speedup's interval, as a share of it: what two quiet starts have
 SHARED = ("run_id", "cell_key", "model", "precision", "technique", "k", "engine", "gpu", "step", "condition", "mode")
 
 

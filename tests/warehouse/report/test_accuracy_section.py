@@ -87,8 +87,7 @@ def test_two_cells_of_other_serving_are_told_beside_their_pair(local: Store) -> 
 
 
 ARMS = (("ar", None), ("mtp", 4))
-EQUAL = {f"p-{index}": [index, 7] for index in range(12)}
-"""Outputs of a parity step."""
+EQUAL = {f"p-{index}": [index, 7] for index in range(12)}  # outputs of a parity step
 
 
 def judged(run: Graded, technique: str, k: int | None, verdict: str, given: list[dict[str, Any]]) -> None:

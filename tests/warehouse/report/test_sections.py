@@ -184,9 +184,7 @@ def test_rows_without_gaps_are_told_as_they_always_were() -> None:
     assert "parted at" not in page and "was sure (" not in page
 
 
-AXIS_LETTER = LETTER * 10 / 11
-"""By the sizes of both in the style sheet."""
-
+AXIS_LETTER = LETTER * 10 / 11  # by the sizes of both in the style sheet
 MADE_UP = {"weights": "dummy", "acceptance_source": "replayed:mtp-gb10-26b-a4b"}
 
 

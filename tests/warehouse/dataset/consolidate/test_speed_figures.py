@@ -78,8 +78,7 @@ def test_the_first_step_of_generate_has_a_draft_and_is_no_further_one(local: Sto
 
 
 H100 = load_gpu("h100")
-READ_S = 3350e9
-"""Bytes that it reads in a second."""
+READ_S = 3350e9  # bytes that it reads in a second
 
 
 def weights_of(planned: PlannedCell) -> float:
@@ -136,8 +135,7 @@ def test_replayed_acceptance_is_labelled(local: Store) -> None:
     assert only(run.built().results)["acceptance_source"] == "replayed:synthetic_acceptance_length=3.2"
 
 
-ANSWERS = (40, 60, 100)
-"""Tokens; the last is the cap."""
+ANSWERS = (40, 60, 100)  # tokens; the last is the cap
 
 
 def both_modes(run: VisitedRun, technique: str, k: int | None, fixed: float, natural: float) -> None:

@@ -12,8 +12,7 @@ from tests.warehouse.ledger.store.fake_google import Fake, serving
 from warehouse.ledger.store import Store, StoreAway, StoreError, open_store
 from warehouse.ledger.store.protocol import Passing, Patience
 
-BEATEN_AT_S, NOW_S = 1_790_000_000, 1_790_003_600
-"""An hour apart, by the server's clock."""
+BEATEN_AT_S, NOW_S = 1_790_000_000, 1_790_003_600  # an hour apart, by the server's clock
 
 
 class MoodyS3(Fake):

@@ -22,8 +22,7 @@ MEASURED_NOT_CHOSEN = (
 """Columns that differ between two runs of the same cell; every other one must not."""
 
 
-TOKEN_S = "0.003"
-"""Of the fake engine: slow enough that its repeats agree on a busy machine, too."""
+TOKEN_S = "0.003"  # of the fake engine: slow enough that its repeats agree on a busy machine, too
 
 
 def contents(url: str) -> pl.DataFrame:
