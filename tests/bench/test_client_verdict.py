@@ -136,7 +136,5 @@ def test_the_bare_loop_is_no_peer_and_a_column_that_one_side_lacks_is_none() -> 
         ([[5.0, 5.1, 6.0, 1]], 1.0),  # a load of one moment
     ],
 )
-def test_delivered_is_the_share_of_the_asked_in_flight_until_the_last_came(
-    truth: list[list[float]], share: float
-) -> None:
+def test_delivered_is_the_share_of_what_was_asked_until_the_last_came(truth: list[list[float]], share: float) -> None:
     assert delivered(truth, 2) == pytest.approx(share)

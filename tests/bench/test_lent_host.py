@@ -149,9 +149,7 @@ def test_a_lease_measures_brings_the_store_back_and_the_next_goes_on(tmp_path: P
 
 
 @pytest.mark.slow(22)
-def test_a_lease_measures_the_runs_that_were_packed_for_it_and_not_those_of_earlier_ones(
-    tmp_path: Path, carried: Path, run: Run
-) -> None:
+def test_a_lease_measures_the_runs_packed_for_it_and_no_earlier_ones(tmp_path: Path, carried: Path, run: Run) -> None:
     for k in (2, 4):
         pack(run, tmp_path, SWEEP.replace("k: 2", f"k: {k}"))
     run("keep.sh", str(carried), str(tmp_path / "store"))
@@ -162,9 +160,7 @@ def test_a_lease_measures_the_runs_that_were_packed_for_it_and_not_those_of_earl
 
 
 @pytest.mark.slow(8)
-def test_of_runs_packed_for_several_cards_those_of_the_card_that_was_lent_are_measured(
-    tmp_path: Path, carried: Path, run: Run
-) -> None:
+def test_of_runs_for_several_cards_those_of_the_lent_one_are_measured(tmp_path: Path, carried: Path, run: Run) -> None:
     pack(run, tmp_path, GPUS="h100 h200")
     run("keep.sh", str(carried), str(tmp_path / "store"))
     run("unpack.sh")
@@ -174,9 +170,7 @@ def test_of_runs_packed_for_several_cards_those_of_the_card_that_was_lent_are_me
 
 
 @pytest.mark.slow(5)
-def test_a_part_that_would_not_travel_is_told_of_and_a_host_without_all_parts_measures_nothing(
-    tmp_path: Path, run: Run
-) -> None:
+def test_a_part_that_would_not_travel_is_told_of_and_nothing_measured_without_all(tmp_path: Path, run: Run) -> None:
     pack(run, tmp_path)
     run("keep.sh", str(tmp_path / "store"))
     with pytest.raises(AssertionError, match=r"not ready, unpack\.sh has not come to its end"):
@@ -189,9 +183,7 @@ def test_a_part_that_would_not_travel_is_told_of_and_a_host_without_all_parts_me
 
 
 @pytest.mark.slow(23)
-def test_a_cell_that_never_starts_goes_into_the_dataset_with_its_reason(
-    tmp_path: Path, carried: Path, run: Run
-) -> None:
+def test_a_cell_that_never_starts_goes_into_the_dataset_with_a_reason(tmp_path: Path, carried: Path, run: Run) -> None:
     here = tmp_path / "here"
     pack(run, tmp_path)
     run("keep.sh", str(carried), str(tmp_path / "store"))
@@ -212,7 +204,7 @@ def test_a_cell_that_never_starts_goes_into_the_dataset_with_its_reason(
     assert "mtp K=2" in said and tried["reason"] in said.partition("</section>")[0]
 
 
-def test_a_runner_that_is_killed_or_falls_before_it_begins_is_a_row_though_no_flow_looks_on(
+def test_a_runner_that_is_killed_or_falls_early_is_a_row_though_no_flow_looks(
     tmp_path: Path, node_python: Path
 ) -> None:
     fake = FakeRun(tmp_path, "ar")

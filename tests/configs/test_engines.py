@@ -19,9 +19,7 @@ ROW = "  - {model: tiny-gemma4, precision: bf16, technique: wide, k: 4}\n"
         ("-dp, '4'", "--data-parallel-size"),
     ],
 )
-def test_cards_belong_to_the_engine_which_the_control_has_too(
-    refused: Write, sweep_text: str, args: str, named: str
-) -> None:
+def test_cards_belong_to_the_engine_that_ar_has_too(refused: Write, sweep_text: str, args: str, named: str) -> None:
     message = refused(sweep_text + ROW, {"techniques/wide.yaml": TECHNIQUE.format(args=args)})
     assert f"cells[2].technique: 'wide' has {named} in its engine_args" in message
     assert message.endswith("accepted: in `args` of the sweep's engine")
@@ -48,9 +46,7 @@ ENGINE = "name: own\nenvironment: engine-cpu\n{field}: [{args}]\n"
         ("args", "--port=80", "accepted: none: it is chosen for each start"),
     ],
 )
-def test_an_engine_takes_no_argument_from_its_cells(
-    write: Write, sweep_text: str, field: str, args: str, named: str
-) -> None:
+def test_an_engine_takes_nothing_of_its_cells(write: Write, sweep_text: str, field: str, args: str, named: str) -> None:
     write(ENGINE.format(field=field, args=f"--enforce-eager, {args}"), "engines/own.yaml")
     with pytest.raises(ConfigError, match=rf"own\.yaml:3: {field}\[1\]: .*{named}"):
         load_sweep(write(sweep_text.replace("vllm-cpu", "own")))
@@ -76,9 +72,7 @@ def test_a_technique_takes_no_argument_from_its_cells(write: Write, sweep_text: 
         ("revision: v2", "revision: 'v2' would be .*; accepted: in the row, as revision of its draft"),
     ],
 )
-def test_a_technique_says_no_k_and_no_draft_of_its_own_where_rows_do(
-    write: Write, sweep_text: str, config: str, named: str
-) -> None:
+def test_a_technique_says_no_k_or_draft_where_rows_do(write: Write, sweep_text: str, config: str, named: str) -> None:
     text = f"name: wide\nmethod: mtp\ntakes_k: true\nneeds_draft: true\nspeculative_config: {{{config}}}\n"
     write(text, "techniques/wide.yaml")
     with pytest.raises(ConfigError, match=rf"wide\.yaml:5: speculative_config\.{named}"):
@@ -135,9 +129,7 @@ def planned(write: Write) -> Write:
         (("h100", "seventy", "bf16", "-dp=2"), "141.2 GB of weights a card"),  # each copy is whole
     ],
 )
-def test_weights_that_can_not_fit_are_refused_with_the_row_the_figures_and_the_remedy(
-    planned: Write, row: tuple[str, ...], figures: str
-) -> None:
+def test_weights_that_can_not_fit_are_refused_with_figures(planned: Write, row: tuple[str, ...], figures: str) -> None:
     with pytest.raises(ConfigError) as caught:
         planned(*row)
     said = str(caught.value)

@@ -60,9 +60,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_with_place_and_remedy(
-    write: Write, refused: Write, sweep_text: str, mistake: str
-) -> None:
+def test_a_mistake_is_a_line_with_place_and_remedy(write: Write, refused: Write, sweep_text: str, mistake: str) -> None:
     right, wrong, parts = MISTAKES[mistake]
     sound = sweep_text.replace("cells:", "spot: false\ncells:")
     assert load_sweep(write(sound)).name == "mine"
@@ -79,9 +77,7 @@ def test_a_mistake_is_one_line_with_place_and_remedy(
         ({"spot: false": "spot: 5", "cells:": "cels:"}, " (and 1 more in this file)"),
     ],
 )
-def test_a_misspelt_key_comes_first_and_counts_once(
-    refused: Write, sweep_text: str, spoilt: dict[str, str], others: str
-) -> None:
+def test_a_misspelt_key_comes_first_once(refused: Write, sweep_text: str, spoilt: dict[str, str], others: str) -> None:
     text = sweep_text.replace("cells:", "spot: false\ncells:")
     for right, wrong in spoilt.items():
         text = text.replace(right, wrong, 1)
@@ -171,9 +167,7 @@ def test_prompts_of_a_kind_that_nobody_makes_are_refused(write: Write, sweep_tex
 
 
 @pytest.mark.parametrize("mistake", SUITES)
-def test_a_mistake_in_a_suite_points_into_the_suite(
-    write: Write, refused: Write, sweep_text: str, mistake: str
-) -> None:
+def test_a_mistake_in_a_suite_points_into_it(write: Write, refused: Write, sweep_text: str, mistake: str) -> None:
     suite = """\
 name: mine-suite
 steps:
@@ -196,9 +190,7 @@ def test_a_suite_of_the_users_own_is_unknown_to_the_shipped_ones(write: Write) -
         load_suite("mine-suite")
 
 
-def test_an_error_leaves_a_command_as_one_line_and_an_exit_code(
-    write: Write, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_leaves_a_command_as_a_line_and_an_exit_code(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SpecsweepError) as caught:
         load_sweep(write("name: mine\n", "empty.yaml"))
     assert leave("sweep", caught.value) == 1
@@ -217,9 +209,7 @@ def test_an_error_leaves_a_command_as_one_line_and_an_exit_code(
         ("command: ['', serve]", "['', 'serve'] names no program; accepted: e.g. [vllm], or no command"),
     ],
 )
-def test_an_engine_that_can_not_be_started_is_refused_before_anything_looks_for_it(
-    refused: Write, sweep_text: str, line: str, said: str
-) -> None:
+def test_an_engine_that_can_not_be_started_is_refused(refused: Write, sweep_text: str, line: str, said: str) -> None:
     row = "  - {model: tiny-gemma4, precision: bf16, technique: suffix, k: 4, optional: true}\n"
     text = sweep_text.replace("engine: vllm-cpu", "engine: own") + row
     message = refused(text, {"engines/own.yaml": f"name: own\n{line}\n"})

@@ -188,9 +188,7 @@ def test_a_design_that_can_not_be_is_refused(tmp_path: Path, line: str, said: st
 @pytest.mark.parametrize(
     ("name", "models", "ks"), [("k-sweep", 2, [None, 1, 2, 4, 8]), ("k-sweep-tiny", 1, [None, 1, 2, 4])]
 )
-def test_every_k_of_its_source_stands_beside_ar_and_cells_of_a_curve_differ_in_k_alone(
-    name: str, models: int, ks: list[int | None]
-) -> None:
+def test_every_k_of_its_source_stands_beside_ar_in_one_curve(name: str, models: int, ks: list[int | None]) -> None:
     cells = plan(name).cells
     assert [each.cell.k for each in cells] == models * ks
     assert {each.cell.technique.name for each in cells} == {"ar", "mtp"}

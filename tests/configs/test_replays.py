@@ -42,9 +42,7 @@ def cells(write: Write) -> list[Cell]:
     return [each.cell for each in planned(write(SWEEP)).cells]
 
 
-def test_a_replay_gives_the_cell_the_published_rates_up_to_its_k_and_every_label_says_what_is_made_up(
-    cells: list[Cell],
-) -> None:
+def test_a_replay_gives_the_published_rates_up_to_its_k_and_every_label_says_what_is_made_up(cells: list[Cell]) -> None:
     replayed = cells[1].acceptance
     assert replayed is not None
     assert (replayed.label, replayed.rates) == ("replayed:mtp-gb10-31b", (0.787, 0.589))
@@ -79,9 +77,7 @@ def test_every_shipped_shape_is_sound_and_its_layers_are_as_many_as_it_says(name
     assert len(shape.text_config["layer_types"]) == shape.text_config["num_hidden_layers"]
 
 
-def test_a_cell_brings_the_shapes_of_its_model_and_its_draft_and_its_control_those_of_the_ar_model(
-    write: Write,
-) -> None:
+def test_a_cell_brings_the_shapes_of_its_model_and_draft_and_its_control_those_of_the_ar_model(write: Write) -> None:
     _, mtp, diffusion = planned(write(SWEEP)).cells
     assert [shape.name for shape in mtp.cell.shapes] == ["gemma-4-31b", "gemma-4-31b-assistant"]
     assert mtp.control is not None and diffusion.control is not None
@@ -165,9 +161,7 @@ ODD = "name: odd\nfamily: f\nshape: gemma-4-31b\ntotal_params_b: 1\nactive_param
     ],
     ids=["weights that are loaded", "AR of another kind", "a shape with weights"],
 )  # fmt: skip
-def test_dummy_weights_are_told_from_real_ones(
-    refused: Write, file: str, text: str, right: str, wrong: str, said: str
-) -> None:
+def test_dummy_weights_are_told_apart(refused: Write, file: str, text: str, right: str, wrong: str, said: str) -> None:
     assert said in refused(SWEEP.replace(right, wrong), {file: text})
 
 

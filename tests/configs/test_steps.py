@@ -1,6 +1,5 @@
 """What planning knows of steps: their rows' names, their requests, their room and price, and what contradicts."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from configs.steps.needle import NeedleStep, condition_name
 from configs.steps.throughput import WARM_UP_LENGTHS
 from flows.forecast.estimates import load_s
 from flows.forecast.forecast import forecast
+from tests.configs.conftest import Write
 from tests.warehouse.visited import served
 
 
@@ -212,9 +212,7 @@ def test_its_work_is_every_length_depth_and_seed() -> None:
         ("needle, items: 3", "items"),
     ],
 )
-def test_a_step_that_can_not_be_measured_is_named(
-    refused: Callable[..., str], sweep_text: str, step: str, said: str
-) -> None:
+def test_a_step_that_can_not_be_measured_is_named(refused: Write, sweep_text: str, step: str, said: str) -> None:
     message = refused(sweep_text, {"suites/tiny-quick.yaml": f"name: tiny-quick\nsteps:\n  - {{step: {step}}}\n"})
     assert said in message
     assert ("tiny-quick.yaml:3" in message) is (said != "depth 8192"), "its line, or that of the serving"

@@ -155,17 +155,13 @@ def of_fields(refused: Write, sweep_text: str) -> Write:
         ("margin: 5", ["steps[0].margin", "5", "less than 1"]),
     ],
 )
-def test_a_mistake_in_an_evaluation_is_one_line_with_place_and_remedy(
-    of_fields: Write, fields: str, parts: list[str]
-) -> None:
+def test_a_mistake_in_an_evaluation_has_place_and_remedy(of_fields: Write, fields: str, parts: list[str]) -> None:
     said = of_fields(fields)
     assert "suites/mine.yaml:3: " in said
     assert [part for part in parts if part not in said] == [], said
 
 
-def test_a_file_of_the_users_is_found_from_the_checkout_whatever_the_current_folder(
-    write: Write, of_fields: Write, sweep_text: str, tmp_path: Path
-) -> None:
+def test_a_users_file_is_found_from_anywhere(write: Write, of_fields: Write, sweep_text: str, tmp_path: Path) -> None:
     (tmp_path / "items.csv").write_text("Question\nwhat\n")
     step = "{step: eval-gpqa, max_tokens: 64, dataset: %s}"
     write(f"name: mine\nsteps: [{step % (tmp_path / 'items.csv')}]\n", "suites/mine.yaml")
@@ -226,9 +222,7 @@ def test_a_file_that_cant_give_the_items_is_refused_when_the_suite_is_read(of_fi
 @pytest.mark.parametrize(
     ("step", "accepted"), [("eval-gpqa, max_tokens: 4096", 5596), ("eval-mmlu-pro, max_tokens: 1024", 3024)]
 )
-def test_the_longest_prompt_and_the_longest_answer_must_fit_and_not_only_the_usual_one(
-    write: Write, refused: Write, sweep_text: str, step: str, accepted: int
-) -> None:
+def test_the_longest_request_must_fit(write: Write, refused: Write, sweep_text: str, step: str, accepted: int) -> None:
     """1024 tokens of answer and a usual prompt of 350 would fit into 2048; MMLU-Pro's longest prompt would not."""
     text, suite = sweep_text.replace("suite: tiny-quick", "suite: mine"), "name: mine\nsteps: [{step: %s}]\n"
     said = refused(text, {"suites/mine.yaml": suite % step})

@@ -88,9 +88,7 @@ USED = (20.0, 60.0, 10.0, 290.0)
         ({"ended": -50.0}, (0.0,) * 7),
     ],
 )
-def test_a_machine_costs_from_its_launch_until_its_end_by_the_clouds_word_within_our_own(
-    ledger: Ledger, word: dict[str, float], seconds: tuple[float, ...]
-) -> None:
+def test_the_clouds_word_bounds_a_bill(ledger: Ledger, word: dict[str, float], seconds: tuple[float, ...]) -> None:
     rent(ledger, KEY, 0, 100, 500, "done", attempt=1, **word)
     close(ledger, KEY, 1, 120, 480, load_s=60.0, smoke_s=10.0, measure_s=290.0)
     [line] = lines(ledger)

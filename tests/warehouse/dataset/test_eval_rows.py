@@ -224,9 +224,7 @@ def rambling(cut_off: int) -> list[Row]:
 
 
 @pytest.mark.parametrize(("cut_off", "reasons"), [(12, ["truncation_differs"]), (3, [])])
-def test_rambling_is_a_finding_even_where_the_score_is_as_good_and_a_little_is_chance(
-    local: Store, cut_off: int, reasons: list[str]
-) -> None:
+def test_rambling_is_a_finding_even_where_the_score_is_as_good(local: Store, cut_off: int, reasons: list[str]) -> None:
     built = arms(local, rambling(cut_off)).built()
     row = only(built.results, technique="mtp", extractor="last-in-body")
     assert (row["verdict"], row["reasons"]) == ("suspect" if reasons else "ok", reasons)
@@ -244,9 +242,7 @@ def test_checked_answers_are_compared_by_their_strict_metric(local: Store) -> No
 
 
 @pytest.mark.parametrize("verdict", ["suspect", "rejected"])
-def test_a_difference_in_cut_off_answers_is_found_though_the_node_judged_the_arm_already(
-    local: Store, verdict: str
-) -> None:
+def test_a_difference_in_cut_off_answers_is_found_though_the_node_judged_already(local: Store, verdict: str) -> None:
     judged: Any = (verdict, ["truncated"], ["12 of 198 answers were cut off"])
     built = arms(local, rambling(12), verdict=judged).built()
     row = only(built.results, technique="mtp", extractor="last-in-body")

@@ -158,9 +158,7 @@ def judged(rows: Sequence[Row]) -> set[tuple[str, ...]]:
     [(False, [], {"mtp"}), (True, [], set()), (False, ["unsteady"], set())],
     ids=["not told", "told", "judged by an older node"],
 )
-def test_a_row_whose_repeats_nobody_could_judge_says_so(
-    local: Store, tells: bool, reasons: list[str], unjudged: set[str]
-) -> None:
+def test_a_row_nobody_could_judge_says_so(local: Store, tells: bool, reasons: list[str], unjudged: set[str]) -> None:
     rows = build(local, tells=tells, reasons=reasons).results
     assert {row["technique"] for row in rows if UNJUDGED in row["details"]} == unjudged
     of_mtp = [UNJUDGED in row["details"] for row in rows if row["technique"] == "mtp"]
@@ -229,9 +227,7 @@ def test_percentiles_that_so_few_prompts_cannot_bound_are_not_told(built: Consol
     assert whole["chunk_p50_ms"] == pytest.approx(2 * whole["tpot_p50_ms"], rel=1e-6)
 
 
-def test_requests_sent_together_and_the_last_ones_are_no_part_of_latencies_or_of_what_the_cap_ended(
-    built: Consolidated,
-) -> None:
+def test_requests_sent_together_and_the_last_ones_are_no_part_of_latencies_or_cut_off(built: Consolidated) -> None:
     whole = only(built.load, technique="ar", condition="load c=2")
     assert whole["requests"] == 2 * (2 * PROMPTS - 2 - 2), "two of each visit begin together, two run on alone"
     whole = only(built.load, technique="ar", condition="load c=2")

@@ -99,9 +99,7 @@ def test_a_draft_is_held_against_its_own_control(local: Store) -> None:
 
 
 @pytest.mark.parametrize(("max_model_len", "baseline"), [(None, 180_000), (1024, None)])
-def test_without_controls_it_is_the_runs_ar_unless_that_was_served_otherwise(
-    local: Store, max_model_len: int | None, baseline: int | None
-) -> None:
+def test_without_controls_it_is_the_runs_own_ar(local: Store, max_model_len: int | None, baseline: int | None) -> None:
     run = EnergisedRun(local, mtp_max_model_len=max_model_len)
     run.start(AR, kv_tokens=180_000)
     run.start(MTP, kv_tokens=170_000)
@@ -137,9 +135,7 @@ WAITED = ("suspect", ["client_starved"], ["the client waited"])
 @pytest.mark.parametrize(
     ("ar", "shown"), [({}, True), ({"machine": "node-2 card-7"}, False), ({"verdict": WAITED}, False)]
 )
-def test_energy_is_held_against_ar_of_the_same_machine_where_both_are_ok(
-    run: EnergisedRun, ar: dict[str, Any], shown: bool
-) -> None:
+def test_energy_is_held_against_ok_ar_of_the_same_machine(run: EnergisedRun, ar: dict[str, Any], shown: bool) -> None:
     run.speed(AR, 100, 400, **ar)
     run.speed(MTP, 250, 500)
     assert ("J per token, \N{MULTIPLICATION SIGN} AR" in page(run.built())) == shown

@@ -238,9 +238,7 @@ def half_as_many(k: int | None) -> Row:
 
 
 @pytest.mark.parametrize("counted", [at_every_second_step, half_as_many])
-def test_there_is_no_theory_of_what_does_not_draft_k_tokens_at_every_step(
-    local: Store, run: VisitedRun, counted: Callable[[int | None], Row]
-) -> None:
+def test_no_theory_of_fewer_drafts_than_k(local: Store, run: VisitedRun, counted: Callable[[int | None], Row]) -> None:
     there_and_back(run, NEAR, counted=counted)
     built = run.built()
     for k in (1, 2, 4):
@@ -274,9 +272,7 @@ def test_a_prefill_drafts_nothing_and_is_not_held_against_a_technique(run: Visit
     ("step", "concurrency", "is_known"),
     [("prompts", 1, True), ("prompts", 4, False), ("load", 4, True), ("load", None, False)],
 )
-def test_a_step_is_only_known_where_the_requests_in_flight_are(
-    step: str, concurrency: int | None, is_known: bool
-) -> None:
+def test_a_step_is_known_where_the_requests_in_flight_are(step: str, concurrency: int | None, is_known: bool) -> None:
     starts: Any = SimpleNamespace(is_ok=True, tok_s=100.0, served_cell_key="ar")
     row = {"cell_key": "mtp", "verdict": "ok", "tok_s": 150.0, "tokens_per_step": 2.0, "concurrency": concurrency}
     curve: Any = None

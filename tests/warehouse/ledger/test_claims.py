@@ -181,9 +181,7 @@ def test_a_claim_whose_answer_was_lost_is_still_ours(tmp_path: Path) -> None:
     assert claims.manager() is None
 
 
-def test_a_cell_that_is_taken_again_is_not_released_by_a_word_that_was_left(
-    ledger: Ledger, clock: JumpingClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_word_left_over_frees_no_cell(ledger: Ledger, clock: JumpingClock, monkeypatch: pytest.MonkeyPatch) -> None:
     cells, claims = HeldCells(ledger, print), Claims(ledger, KEY)
     with monkeypatch.context() as broken, cells.managing(KEY):
         broken.setattr(ledger.store, "put", refuse)
@@ -263,9 +261,7 @@ def test_250_threads_that_look_at_once_ask_for_one_listing(counted: CountingStor
     assert counted.asked == {"list run": 1, "get": len(CELLS)}
 
 
-def test_a_body_is_fetched_again_only_when_it_has_changed(
-    counted: CountingStore, looked: Ledger, standing: StandingClock
-) -> None:
+def test_a_body_is_fetched_when_it_has_changed(counted: CountingStore, looked: Ledger, standing: StandingClock) -> None:
     leased(looked, ["a"])
     look = SharedLook(looked)
     for _ in range(10):
@@ -283,9 +279,7 @@ def test_a_body_is_fetched_again_only_when_it_has_changed(
     assert counted.asked["get"] == 3
 
 
-def test_what_is_shown_is_no_older_than_asked_for_and_new_words_are_seen(
-    looked: Ledger, standing: StandingClock
-) -> None:
+def test_what_is_shown_is_no_older_than_asked_and_new_words_are_seen(looked: Ledger, standing: StandingClock) -> None:
     leased(looked, ["a", "b"])
     look = SharedLook(looked)
     assert look.at(15).committed_steps(look.at(15).store.list("runs/r1/cells/a")) == {}
@@ -316,9 +310,7 @@ def test_few_who_look_often_list_their_own_cells_of_a_large_run(
     assert counted.asked == {"list cell": 4, "list run": 1}, "all are due: one listing for them"
 
 
-def test_a_store_that_is_away_is_away_for_all_who_wait_and_is_asked_again(
-    counted: CountingStore, looked: Ledger
-) -> None:
+def test_a_store_that_is_away_is_away_for_all_who_wait_and_asked_again(counted: CountingStore, looked: Ledger) -> None:
     leased(looked, ["a"])
     counted.away, look = 1, SharedLook(looked)
     with pytest.raises(StoreAway):
@@ -337,9 +329,7 @@ def test_rows_and_other_runs_are_read_off_the_store_itself(counted: CountingStor
     assert "steps" not in "".join(shown.list("runs/r1/cells/a"))
 
 
-def test_a_listing_of_the_run_for_one_is_one_for_all(
-    counted: CountingStore, looked: Ledger, standing: StandingClock
-) -> None:
+def test_a_listing_for_one_is_one_for_all(counted: CountingStore, looked: Ledger, standing: StandingClock) -> None:
     leased(looked, CELLS)
     look = SharedLook(looked)
     keys, age_s = look.keys(30.0)

@@ -283,9 +283,7 @@ def test_nobody_knows_from_another_pid_namespace(flags: str) -> None:
 
 
 @pytest.mark.parametrize("jump_s", [-3600, 3600])
-def test_a_process_s_moments_go_on_evenly_whatever_the_wall_clock_does(
-    monkeypatch: pytest.MonkeyPatch, jump_s: int
-) -> None:
+def test_moments_go_on_evenly_whatever_the_wall_clock_does(monkeypatch: pytest.MonkeyPatch, jump_s: int) -> None:
     before_s, wall_s = SYSTEM.now_s(), time.time()
     assert abs(before_s - wall_s) < 60, "they are the wall clock's, as it was when the process began"
     monkeypatch.setattr(time, "time", lambda: wall_s + jump_s)

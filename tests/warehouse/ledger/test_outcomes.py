@@ -68,9 +68,7 @@ def test_records_keep_the_words_that_stores_have() -> None:
 
 
 @pytest.mark.parametrize("row", ENDINGS.values(), ids=list(ENDINGS))
-def test_the_next_flow_reads_off_the_record_what_this_one_has_seen_and_the_columns_of_a_row_agree(
-    row: EndingRow,
-) -> None:
+def test_the_next_flow_reads_off_the_record_what_this_one_saw_and_the_columns_of_a_row_agree(row: EndingRow) -> None:
     recorded = row.recorded.row
     assert recorded.recorded is row.recorded
     assert recorded.is_lost_machine == row.is_lost_machine

@@ -107,9 +107,7 @@ def fine(run: Graded) -> None:
     ("verdict", "right", "claimed"),
     [("rejected", 50, False), ("suspect", 150, False), (None, 0, False), ("ok", 150, True)],
 )
-def test_one_evaluation_that_failed_is_not_made_up_for_by_another(
-    local: Store, verdict: str | None, right: int, claimed: bool
-) -> None:
+def test_a_failed_evaluation_is_not_made_up_for(local: Store, verdict: str | None, right: int, claimed: bool) -> None:
     run = Graded(local, GPQA, IFEVAL)
     fine(run)
     run.answered("ar", None, answers(198, range(150)))

@@ -150,9 +150,7 @@ def test_what_the_rule_passes_over_is_told_apart_from_what_loses_accuracy() -> N
     ],
     ids=["worse", "not carried", "not faster", "no interval", "flagged"],
 )
-def test_where_the_k_of_the_rule_can_not_be_run_the_answer_says_why(
-    columns: Row, pair: Row, scores: tuple[Row, ...], why: str
-) -> None:
+def test_the_answer_says_why_the_rules_k_is_not_run(columns: Row, pair: Row, scores: tuple[Row, ...], why: str) -> None:
     smaller = SMALLER | columns
     pairs = (PAIR, speed_pair(smaller, **pair), HELD, *scores)
     ruled = recommended(k=2, wording="K=2: within noise of K=4")

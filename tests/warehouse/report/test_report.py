@@ -133,9 +133,7 @@ def test_ar_wins_where_nothing_is_faster(local: Store, monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow(4)
-def test_a_faster_technique_that_loses_accuracy_is_not_recommended(
-    local: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fast_technique_that_loses_accuracy_is_not_recommended(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DEMO, ("bf16", "mtp", 4), Behaviour(982, (0.9, 0.8, 0.7, 0.6), right=20))
     write_demo_run(local)
     text = page_with_starts(local).text

@@ -105,9 +105,7 @@ def test_ar_of_another_gpu_or_measured_again_does_not_remove_the_one_that_a_spee
         ({"weights": "dummy", "made_up": "weights=dummy, routing=random"}, "†¶", "† dummy weights, ¶ experts drawn"),
     ],
 )  # fmt: skip
-def test_what_was_not_really_run_is_said_wherever_its_figure_is(
-    columns: dict[str, str], sign: str, legend: str
-) -> None:
+def test_what_was_not_truly_run_is_said_wherever_its_figure_is(columns: dict[str, str], sign: str, legend: str) -> None:
     words = re.sub("[†‡¶] ", "", legend)
     mtp = MTP | columns | {"acceptance_length": 3.1, "tokens_per_step": 3.1, "acceptance_by_position": [0.9, 0.8]}
     view = viewed([AR, mtp], [speed_pair(mtp), placebo(AR)])
@@ -285,9 +283,7 @@ def test_a_failed_placebo_of_one_run_does_not_silence_another_run() -> None:
         ({"weights": "dummy", "denoising_steps": 16}, "AR†"),
     ],
 )
-def test_a_placebo_has_the_weights_of_the_cell_it_stands_under_and_not_its_acceptance(
-    marks: dict[str, str | int], shown: str | None
-) -> None:
+def test_a_placebo_has_the_weights_of_its_cell_not_acceptance(marks: dict[str, str | int], shown: str | None) -> None:
     mtp = MTP | marks
     of_control = placebo(AR, cell_key="mtp", baseline_cell_key="ar")
     section = placebo_section(viewed([mtp], [speed_pair(mtp), of_control])) or ""

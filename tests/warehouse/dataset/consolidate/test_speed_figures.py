@@ -160,9 +160,7 @@ def built(run: VisitedRun) -> Consolidated:
     return run.built()
 
 
-def test_each_mode_is_a_row_held_against_the_same_mode_of_ar_and_a_table_tells_one_from_the_other(
-    built: Consolidated,
-) -> None:
+def test_each_mode_is_held_against_the_same_mode_of_ar_and_a_table_tells_them_apart(built: Consolidated) -> None:
     fixed, natural = (only(built.results, technique="mtp", k=2, mode=mode) for mode in ("fixed", NATURAL))
     assert fixed["speedup"] == pytest.approx(1.5) and natural["speedup"] == pytest.approx(2.5)
     assert {pair["mode"]: round(pair["ratio"], 2) for pair in built.pairs} == {"fixed": 1.5, NATURAL: 2.5}
@@ -225,9 +223,7 @@ def test_an_evaluation_has_it_on_the_row_that_counts_over_all_attempts(run: Visi
 
 
 @pytest.mark.parametrize("versions", [(None, 2), (1, 2), (None, None), (2, 2)])
-def test_a_pair_of_two_clients_has_no_speedup_and_says_why(
-    run: VisitedRun, versions: tuple[int | None, int | None]
-) -> None:
+def test_a_pair_of_two_clients_has_no_speedup(run: VisitedRun, versions: tuple[int | None, int | None]) -> None:
     older, newer = versions
     run.visit("ar", None, 100.0, provenance={"client_version": older})
     run.visit("mtp", 2, 150.0, provenance={"client_version": newer})

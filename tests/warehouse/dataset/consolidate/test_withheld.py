@@ -75,9 +75,7 @@ QUEUED = "no_baseline: AR was held to 4 requests at a time, and 16 were asked of
 
 
 @pytest.mark.parametrize(("asked", "said"), [(4, []), (16, [QUEUED])])
-def test_no_speedup_is_over_an_ar_that_was_held_to_fewer_requests_than_asked(
-    local: Store, asked: int, said: list[str]
-) -> None:
+def test_no_speedup_is_over_an_ar_that_was_held_to_fewer_requests(local: Store, asked: int, said: list[str]) -> None:
     few: Serving = demo_plan().cells[0].cell.serving.model_copy(update={"max_num_seqs": 4})
     run = VisitedRun(local, cells=[celled(each, serving=few) for each in demo_plan().cells])
     load = SHORT.model_copy(update={"concurrency": asked})
@@ -301,9 +299,7 @@ def test_without_margins_no_equal_output_and_an_early_parting_is_a_failure() -> 
 
 
 @pytest.mark.slow(14)
-def test_of_a_run_only_the_broken_cell_fails_and_ar_promises_nothing(
-    local: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_broken_cell_of_a_run_fails_and_ar_promises_nothing(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = DEMO["bf16", "mtp", 4]._replace(parity_breaks=tuple(range(12)))
     monkeypatch.setitem(DEMO, ("bf16", "mtp", 4), broken)
     write_demo_run(local)

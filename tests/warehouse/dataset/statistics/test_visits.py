@@ -143,9 +143,7 @@ def test_a_p_value_is_stricter_than_its_interval() -> None:
 
 
 @pytest.mark.parametrize(("start_sd", "sds"), [(0.01, (0.005, 0.05)), (0.03, (0.02, 0.02))])
-def test_a_family_of_four_identical_cells_has_a_false_claim_once_in_twenty(
-    start_sd: float, sds: tuple[float, float]
-) -> None:
+def test_four_identical_cells_have_a_false_claim_once_in_twenty(start_sd: float, sds: tuple[float, float]) -> None:
     """Planted: 6 to 11 % of such mirrored families had one; two standard errors of 600 runs are 1.8 %."""
     random, runs, false = Random(5), 600, 0
     for _ in range(runs):

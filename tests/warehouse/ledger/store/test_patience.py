@@ -68,9 +68,7 @@ def store(moody: type[MoodyS3]) -> Store:
     return open_store("s3://bucket/prefix")
 
 
-def test_many_threads_outlast_an_absence_and_it_is_told_once(
-    store: Store, moody: type[MoodyS3], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_many_threads_outlast_an_absence(store: Store, moody: type[MoodyS3], capfd: pytest.CaptureFixture[str]) -> None:
     assert store.get("key") == b"there"
     moody.troubles += [503] * 60
     with ThreadPoolExecutor(20) as pool:
@@ -112,9 +110,7 @@ def test_while_another_still_waits_the_store_is_not_back_and_what_was_asked_befo
     ("code", "troubles"),
     [*(("", [status] * 2) for status in (408, 429, 500, 503)), ("SlowDown", [400, 403]), ("ExpiredToken", [400, 403])],
 )
-def test_a_write_is_tried_again_after_a_status_or_a_word_that_may_pass(
-    store: Store, moody: type[MoodyS3], code: str, troubles: list[int]
-) -> None:
+def test_a_write_is_tried_again_in_trouble(store: Store, moody: type[MoodyS3], code: str, troubles: list[int]) -> None:
     moody.code, moody.troubles = code, troubles
     assert store.put_new("key", b"mine")
     assert moody.asked == ["PUT"] * 3
@@ -159,9 +155,7 @@ def test_a_setting_that_is_no_number_is_named(
         open_store("s3://bucket/prefix")
 
 
-def test_who_is_asked_to_end_waits_for_seconds_only(
-    store: Store, moody: type[MoodyS3], s3_environment: pytest.MonkeyPatch
-) -> None:
+def test_who_must_end_waits_for_seconds(store: Store, moody: type[MoodyS3], s3_environment: pytest.MonkeyPatch) -> None:
     s3_environment.setattr("warehouse.ledger.store.protocol.HURRIED_S", 0.0)
     assert store.get("key") == b"there"
     moody.troubles += [503] * 10_000

@@ -100,9 +100,7 @@ def test_a_store_that_may_not_delete_is_proved_and_what_stays_is_said(tmp_path: 
     assert all(check.ok for check in check_store(store))
 
 
-def test_a_folder_that_overwrites_and_may_not_delete_is_refused_for_overwriting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_overwrites_is_refused_for_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = WriteOnce(tmp_path)
     monkeypatch.setattr(store, "put_new", lambda key, data: store.put(key, data) is None)
     with pytest.raises(StoreError, match="silently replaced"):
@@ -148,9 +146,7 @@ def test_a_server_that_is_not_there_is_a_sentence(s3_environment: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("number", "away"), [(errno.ESTALE, True), (errno.EIO, True), (errno.EACCES, False)])
-def test_a_shared_folder_that_does_not_answer_is_away_and_never_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, away: bool
-) -> None:
+def test_a_silent_folder_is_not_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, away: bool) -> None:
     store = LocalStore(tmp_path)
     store.put("leases/1.json", b"held")
 
@@ -250,9 +246,7 @@ def test_a_busy_server_is_asked_again_and_a_try_that_landed_counts(google: type[
     assert store.put_new("key", b"mine") and not store.put_new("key", b"other")
 
 
-def test_a_wrong_key_is_a_sentence_and_without_one_it_says_which_variables_to_set(
-    google: type[FakeGoogle], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_key_or_none_is_a_sentence(google: type[FakeGoogle], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GS_SECRET_ACCESS_KEY", "another")
     with pytest.raises(StoreError, match=r"can't write gs://sweeps/x/key: 403 .*SignatureDoesNotMatch"):
         open_store("gs://sweeps/x").put_new("key", b"")

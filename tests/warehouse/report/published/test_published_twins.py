@@ -76,9 +76,7 @@ def test_a_workload_stands_beside_that_workload_only() -> None:
 
 
 @pytest.mark.parametrize(("sweep", "source", "rows"), [("k-sweep", "mtp-gb10", 24), ("depth", "mtp-spark", 10)])
-def test_the_sweep_of_a_write_up_has_the_cell_and_the_workload_of_each_row_that_it_timed(
-    sweep: str, source: str, rows: int
-) -> None:
+def test_the_sweep_of_a_write_up_has_the_cell_and_workload_of_each_row(sweep: str, source: str, rows: int) -> None:
     planned = expand(load_sweep(sweep)).cells
     ours = {
         (each.cell.model.name, each.cell.precision.name, each.cell.technique.name, each.cell.k, workload.name)
@@ -113,9 +111,7 @@ def test_a_workloads_characters_and_seconds_stand_beside_theirs_and_seconds_up_t
 
 
 @pytest.mark.parametrize(("concurrency", "asked"), [(1, 2), (16, 2), (None, 0)])
-def test_a_category_averaged_over_loads_stands_beside_ours_at_each_load_and_says_so(
-    concurrency: int | None, asked: int
-) -> None:
+def test_a_category_averaged_over_loads_stands_beside_ours_at_each_load(concurrency: int | None, asked: int) -> None:
     load = {"precision": "bf16", "step": "load", "mode": "natural", "speedup": 2.0, "concurrency": concurrency}
 
     def of(category: str, **served: object) -> list[Twin]:
