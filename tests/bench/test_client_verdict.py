@@ -113,15 +113,12 @@ def test_ours_may_be_five_per_cent_behind_the_best_peer(theirs: dict[str, float]
     assert all("guidellm has" in each for each in late)
 
 
-def test_an_error_is_held_to_the_truth_of_its_own_run() -> None:
+def test_an_error_is_held_to_its_own_truth_and_the_bare_loop_or_a_missing_column_to_nothing() -> None:
     """Ours reports less than the peer, and is the worse of the two: its truth was less still."""
     late = behind({"ours": ours(ttft_ms=58.0), "aiperf": peer(ttft_ms=64.0, ttft_truth_ms=62.0)})
     assert late == ["TTFT error, ms 7, aiperf has 2"]
     late = behind({"ours": ours(tok_s_error=-0.03), "aiperf": peer(tok_s_error=0.02)})
     assert late == ["tok/s error under stream 0.03, aiperf has 0.02"]
-
-
-def test_the_bare_loop_is_no_peer_and_a_column_that_one_side_lacks_is_none() -> None:
     best = peer(all_cpu_s=0.1, start_s=0.1, memory_mb=20.0)
     assert behind({"ours": ours(), "floor": best, "httpx": best}) == []
     assert behind({"ours": ours(latency__latency_ms=400.0), "aiperf": peer(ttft_ms=None)}) == []

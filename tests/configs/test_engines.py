@@ -197,9 +197,7 @@ def generate(**row: str) -> str:
 def test_what_generate_can_serve_is_planned(write: Write, technique: str) -> None:
     [planned] = expand(load_sweep(write(generate(technique=technique)))).cells
     assert planned.cell.engine.kind == "transformers"
-    assert "eval-tiny" in {step.step for step in planned.steps}, (
-        "two at a time: requests may queue where nothing is timed"
-    )
+    assert "eval-tiny" in {step.step for step in planned.steps}, "two at a time may queue where nothing is timed"
 
 
 @pytest.mark.parametrize(

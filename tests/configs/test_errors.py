@@ -112,11 +112,14 @@ def test_a_file_that_can_not_be_read_says_why(tmp_path: Path) -> None:
         load_sweep(str(tmp_path / "latin.yaml"))
 
 
-def test_a_name_that_is_unknown_lists_the_names_and_can_not_leave_its_folder() -> None:
+def test_a_name_that_is_unknown_lists_the_names_and_can_not_leave_its_folder(write: Write) -> None:
     with pytest.raises(ConfigError, match=r"sweeps: no file for 'ful'; accepted: demo, .*\(did you mean 'full'\?\)"):
         load_sweep("ful")
     with pytest.raises(ConfigError, match="no file for"):
         load_model("../gpus/h100")
+    write("name: mine-suite\nsteps: [{step: smoke}]\n", "suites/mine-suite.yaml")
+    with pytest.raises(ConfigError, match="no file for 'mine-suite'"):
+        load_suite("mine-suite")  # a user's own is unknown to the shipped ones
 
 
 SUITES = {
@@ -182,12 +185,6 @@ steps:
     assert right in suite
     message = refused(sweep, {"suites/mine-suite.yaml": suite.replace(right, wrong, 1)})
     assert [part for part in parts if part not in message] == [], message
-
-
-def test_a_suite_of_the_users_own_is_unknown_to_the_shipped_ones(write: Write) -> None:
-    write("name: mine-suite\nsteps: [{step: smoke}]\n", "suites/mine-suite.yaml")
-    with pytest.raises(ConfigError, match="no file for 'mine-suite'"):
-        load_suite("mine-suite")
 
 
 def test_an_error_leaves_a_command_as_a_line_and_an_exit_code(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

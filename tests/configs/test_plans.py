@@ -134,25 +134,19 @@ def test_a_control_is_served_exactly_as_its_cell_and_may_be_another_models_ar() 
     assert diffusion.control is not None and diffusion.control.model.name == "gemma-4-26b-a4b"
 
 
-def test_one_machine_goes_forwards_and_back() -> None:
+def test_one_machine_goes_forwards_and_back_balanced_with_ar_in_the_middle_and_a_quick_look_is_one_start() -> None:
     for planned in plan("demo-all").cells:
         name, is_ar = planned.cell.technique.name, planned.cell.technique.is_baseline
         forwards, back = planned.starts
         assert (forwards.leg, starts(planned)[1]) == (FORWARDS, (name, BACK, f"throughput@2{' parity@2' * is_ar}"))
         assert {each.passes for each in planned.measurements} == {1}
         assert forwards.served == back.served == planned.cell
-
-
-def test_a_balanced_design_starts_ar_in_the_middle_too() -> None:
     ar, *others = plan("demo").cells
     assert ar.starts[0].leg == FORWARDS
     assert starts(ar)[1:] == [("ar", MIDDLE, "throughput@2"), ("ar", BACK, "throughput@3 parity@2")]
     for planned in others:
         assert planned.starts[0].leg == FORWARDS
         assert starts(planned)[1:] == [(planned.cell.technique.name, BACK, "throughput@2")]
-
-
-def test_a_quick_look_is_one_start() -> None:
     for planned in plan("tiny-quick").cells:
         (start,) = planned.starts
         assert [each.name for each in start.measurements] == [step.step for step in planned.steps]
@@ -249,16 +243,13 @@ def test_the_tiny_twin_of_a_write_up_starts_every_cell_twice_so_that_none_of_its
     assert all([start.leg for start in each.starts] == [1, 3] for each in cells)
 
 
-def test_every_card_has_what_a_ceiling_is_computed_from_and_its_drivers_name_leads_to_it() -> None:
+def test_every_card_has_what_a_ceiling_is_computed_from_and_ones_own_is_the_one_that_is_there() -> None:
     cards = [gpu for gpu in map(load_gpu, names("gpus")) if gpu.reported_as]
     common = {"a100-80gb", "h100", "h100-pcie", "h200", "b200", "l40s", "rtx-3090", "rtx-4090", "gb10"}
     assert common <= {gpu.name for gpu in cards}
     for gpu in cards:
         assert gpu.memory_gib and gpu.bandwidth_gb_s, gpu.name
         assert {load_gpu_of_card(card).name for card in gpu.reported_as} == {gpu.name}
-
-
-def test_a_gpu_of_ones_own_is_planned_for_the_card_that_is_there() -> None:
     sweep = load_sweep("own-gpu")
     there, none = (expand(sweep, card=card) for card in ("NVIDIA L40S", None))
     assert (there.gpu.name, there.gpu.bandwidth_gb_s) == ("l40s", 864)

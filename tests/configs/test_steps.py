@@ -1,5 +1,6 @@
 """What planning knows of steps: their rows' names, their requests, their room and price, and what contradicts."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,8 @@ def test_rows_are_named_as_llama_benchy_names_them() -> None:
 
 def test_every_run_is_priced_with_its_warm_up_at_its_depth() -> None:
     cell = plan("depth").cells[0].cell
-    assert depth().workload(cell) == tuple(
-        load for depth in (2048, 6144, 10240) for load in (Work(4, depth, 128), Work(WARM_UP_LENGTHS, depth, 1))
-    )
+    priced = [(Work(4, tokens, 128), Work(WARM_UP_LENGTHS, tokens, 1)) for tokens in (2048, 6144, 10240)]
+    assert depth().workload(cell) == tuple(chain(*priced))
     several = depth(depths=[0], concurrencies=[4], warmup=2, repeats={"min": 2, "max": 4, "within": "5%"})
     assert several.workload(cell) == (Work(20, 2048, 128, 4), Work(WARM_UP_LENGTHS, 2048, 1))
     assert depth(depths=[0], warmup=0).workload(cell) == (Work(3, 2048, 128),)
@@ -175,14 +175,11 @@ def with_room(tokens: int, sweep: str = "demo") -> Cell:
     return served(plan(sweep).cells[0], tokens).cell
 
 
-def test_lengths_double_up_to_the_longest_that_fits() -> None:
+def test_needles_lie_in_lengths_that_double_up_to_the_longest_that_fits_at_every_depth_and_seed() -> None:
     assert needle().lengths(with_room(40960)) == (4096, 8192, 16384, 32768, 36864)
     assert needle().lengths(with_room(16384)) == (4096, 8192, 12288)
     assert needle(max_tokens=1000).lengths(with_room(6000)) == (4096,)
     assert needle(max_tokens=900).lengths(with_room(6500)) == (4096, 5120)
-
-
-def test_a_length_that_does_not_fit_is_left_out_and_a_cell_without_any_says_why() -> None:
     asked = needle(context_tokens=[16384, 4096, 241000])
     assert asked.lengths(with_room(40960)) == (4096, 16384)
     assert asked.why_not(with_room(40960)) is None
@@ -190,9 +187,6 @@ def test_a_length_that_does_not_fit_is_left_out_and_a_cell_without_any_says_why(
     assert asked.why_not(with_room(6000)) == said
     assert needle().why_not(with_room(2048)) is not None
     assert list(needle().longest_requests(with_room(2048))) == []
-
-
-def test_its_work_is_every_length_depth_and_seed() -> None:
     asked = needle(context_tokens=[4096, 8192], seeds=5, answer_tokens=300)
     assert asked.workload(with_room(40960)) == (Work(15, 4096, 300, 4), Work(15, 8192, 300, 4))
     assert list(asked.longest_requests(with_room(40960))) == [("step 'needle'", 12288)]

@@ -39,6 +39,7 @@ def test_every_shipped_file_of_workloads_loads_with_the_caps_and_languages_of_th
     theirs = workloads_of("mtp-spark"), workloads_of("mtp-gb10")
     assert [[each.name for each in one] for one in theirs] == [[*caps], ["ja_finance", "en_finance", "py_code"]]
     assert workloads_of("seeds") == (*theirs[0], *theirs[1], found["ko_summary"])
+    assert condition_name("py_code", 4) == "py_code c=4" and workload_of("py_code c=4") == "py_code"
 
 
 def test_every_workload_is_priced_at_every_concurrency_with_its_warm_up() -> None:
@@ -126,10 +127,6 @@ def test_mistakes_are_named_with_their_line(write: Write, workloads: str, said: 
     with pytest.raises(ConfigError) as error:
         step_with(write, workloads)
     assert said in str(error.value)
-
-
-def test_a_condition_says_its_workload() -> None:
-    assert condition_name("py_code", 4) == "py_code c=4" and workload_of("py_code c=4") == "py_code"
 
 
 @pytest.fixture

@@ -133,16 +133,13 @@ def test_slow_down_and_conflict_are_said_as_s3_says_them(client: Client, weather
     put(s3, "new", IfNoneMatch="*")
 
 
-def test_delay_is_waited(client: Client, weather: Conditions) -> None:
+def test_delay_is_waited_and_weather_clears_by_itself(client: Client, weather: Conditions) -> None:
     s3 = client()
     set_weather(weather, "store", "delay", 0.4)
     begun_s = time.monotonic()
     put(s3, "late")
     assert time.monotonic() - begun_s >= 0.4
-
-
-def test_weather_clears_by_itself(client: Client, weather: Conditions) -> None:
-    s3 = client()
+    clear_weather(weather, "store")
     set_weather(weather, "store", "away", lasts_s=3)
     with pytest.raises(BotoCoreError):
         put(s3, "gone")

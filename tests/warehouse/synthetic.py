@@ -106,9 +106,8 @@ def demo_plan() -> Plan:
 def mirrored_demo() -> Plan:
     """The demo's plan with every cell measured on the way there and on the way back."""
     plan = demo_plan()
-    return plan.model_copy(
-        update={"cells": tuple(each.model_copy(update={"visits": "mirrored"}) for each in plan.cells)}
-    )
+    cells = tuple(each.model_copy(update={"visits": "mirrored"}) for each in plan.cells)
+    return plan.model_copy(update={"cells": cells})
 
 
 def celled(planned: PlannedCell, **cell: Any) -> PlannedCell:
@@ -260,9 +259,7 @@ def _outputs(planned: PlannedCell, spec: ParityStep, text: str) -> list[Row]:
     return rows
 
 
-def item(
-    index: int, *, right: bool, first_right: bool | None = None, body: str = "The answer is (A)."
-) -> dict[str, Any]:
+def item(index: int, *, right: bool, first_right: bool | None = None, body: str = "The answer is (A).") -> Row:
     """An answered question; by default the first letter is right one time in five."""
     by_first = index % 5 == 0 if first_right is None else first_right
     return {

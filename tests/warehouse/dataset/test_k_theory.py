@@ -91,9 +91,14 @@ def test_what_writes_another_text_than_ar_drops_nobody_however_fast_it_is() -> N
     assert out(*points, parity(8, 12, None, 0)) == ["cell-1", "cell-2"]
 
 
-def test_ar_is_never_dropped_and_may_be_what_nobody_reaches() -> None:
+def test_ar_and_k_on_another_card_are_not_dropped() -> None:
     assert out(point(0, 200), point(1, 150), point(2, 130)) == ["cell-1", "cell-2"]
     assert out(point(0, 50), point(1, 150), point(2, 151)) == []
+    slow = [point(1, 100), point(2, 110)]
+    fast = [point(0, 150, machine="card B"), point(4, 190, machine="card B")]
+    assert out(*slow, *fast) == []
+    assert out(*slow, point(0, 300, machine="card B"), point(4, 190, machine="card B")) == ["cell-4"]
+    assert out(*(row | {"machine": None} for row in (point(0, 300), point(1, 100), point(2, 110)))) == []
 
 
 def test_k_or_ar_of_another_server_drops_nobody() -> None:
@@ -105,14 +110,6 @@ def test_k_or_ar_of_another_server_drops_nobody() -> None:
     ar, few = CELLS[0], cells(max_num_seqs=4)
     points = [point(0, 900), point(1, 100, planned=few[1]), point(2, 105, planned=few[2])]
     assert said(*points, planned=[ar, few[1], few[2]]) == {}
-
-
-def test_a_faster_card_drops_nobody_on_another_one() -> None:
-    slow = [point(1, 100), point(2, 110)]
-    fast = [point(0, 150, machine="card B"), point(4, 190, machine="card B")]
-    assert out(*slow, *fast) == []
-    assert out(*slow, point(0, 300, machine="card B"), point(4, 190, machine="card B")) == ["cell-4"]
-    assert out(*(row | {"machine": None} for row in (point(0, 300), point(1, 100), point(2, 110)))) == []
 
 
 GB10 = {
@@ -139,15 +136,12 @@ def test_one_rate_is_found_again_in_the_positions_that_it_makes(k: int) -> None:
     assert acceptance_rate([]) is None and acceptance_rate([0.0] * k) == 0 and acceptance_rate([1.0] * k) == 1
 
 
-def test_the_cost_of_a_draft_is_found_in_the_steps_and_not_assumed() -> None:
+def test_the_cost_of_a_draft_is_found_in_the_steps_and_is_an_eighth_of_a_published_one() -> None:
     cost = fitted_cost([(0, 1.0), (1, 1.1), (2, 1.2), (4, 1.4), (8, 1.8)])
     assert cost is not None
     assert (cost.target, cost.draft, cost.points) == (pytest.approx(1.0), pytest.approx(0.1), 5)
     assert cost.ratio_interval == pytest.approx((0.1, 0.1)) and cost.at(4) == pytest.approx(1.4)
     assert fitted_cost([(0, 1.0), (4, 1.3)]) is None, "two points fit any line"
-
-
-def test_the_published_k_sweep_costs_about_an_eighth_of_a_step_for_each_drafted_token() -> None:
     cost = fitted_cost([(0, 1.0), *((k, expected_tokens(shares) / gain) for k, (shares, gain) in GB10.items())])
     assert cost is not None and cost.ratio == pytest.approx(0.12, abs=0.01)
     low, high = cost.ratio_interval
@@ -189,14 +183,12 @@ def test_a_smaller_one_is_taken_where_noise_hides_the_difference_or_it_is_less_t
     assert smallest_within_noise(rates, within(0.0001, rates), name).chosen == 1
 
 
-def test_noise_that_may_hide_more_than_a_tenth_decides_nothing() -> None:
+def test_too_much_noise_decides_nothing_and_what_was_never_compared_is_named() -> None:
     rates = {0: 95.0, 1: 98.0, 4: 100.0}
     found = smallest_within_noise(rates, within(0.12, rates), name)
     assert found.chosen is None and found.fastest == 4
     assert found.refusal.startswith("too noisy: K=0 is within noise of K=4, and may yet be 16% slower")
 
-
-def test_what_was_never_compared_is_named() -> None:
     def compare(one: int, other: int) -> Ratio | None:
         return None if one == 2 else within(0.01, rates)(one, other)
 

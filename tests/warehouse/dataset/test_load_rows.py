@@ -19,9 +19,8 @@ from warehouse.report.display.figures import Row
 from warehouse.report.display.view import View
 from warehouse.report.steps.load import category_section, load_section
 
-SPEC = LoadStep.model_validate(
-    {"step": "load", "dataset": "twin", "concurrencies": [1, 2], "limits": {"ttft_ms": 35, "tpot_ms": 20}}
-)
+LIMITS = {"ttft_ms": 35, "tpot_ms": 20}
+SPEC = LoadStep.model_validate({"step": "load", "dataset": "twin", "concurrencies": [1, 2], "limits": LIMITS})
 PROMPTS = 40  # of each category: enough for p90, not for p95
 TOKENS = 50
 
@@ -127,10 +126,8 @@ def build(local: Store, tells: bool = False, begun: bool = False, reasons: Seque
 def test_what_an_earlier_start_left_of_a_load_is_in_none_of_its_figures(built: Consolidated, tmp_path: Path) -> None:
     beside = build(open_store(str(tmp_path / "aside")), begun=True)
     names = ("condition", "tok_s", "acceptance_length", "answer_tokens", "tokens_per_step", "ttft_p50_ms", "requests")
-    one, other = (
-        [[row.get(name) for name in names] for row in (*each.results, *each.load)] for each in (built, beside)
-    )
-    assert one == other
+    rows, others = ([*each.results, *each.load] for each in (built, beside))
+    assert [[row.get(name) for name in names] for row in rows] == [[row.get(name) for name in names] for row in others]
 
 
 def test_a_category_alone_has_tokens_over_wall_clock_and_says_how_long_its_answers_were(built: Consolidated) -> None:
@@ -177,7 +174,7 @@ def test_the_whole_lies_between_its_categories_and_two_in_flight_make_twice_as_m
         assert two == pytest.approx(2 * one, rel=0.01)
 
 
-def test_speedups_are_by_category_over_visits_with_intervals(built: Consolidated) -> None:
+def test_speedups_and_joules_are_by_category_over_visits_and_over_ars(built: Consolidated) -> None:
     coding = only(built.results, technique="mtp", condition="load c=1, coding")
     writing = only(built.results, technique="mtp", condition="load c=1, writing")
     assert coding["speedup_lo"] < coding["speedup"] < coding["speedup_hi"]
@@ -185,9 +182,6 @@ def test_speedups_are_by_category_over_visits_with_intervals(built: Consolidated
     assert writing["speedup"] == pytest.approx(0.6205 / 0.5225, rel=0.02)
     claims = {pair["condition"]: pair["conclusion"] for pair in built.pairs if pair["kind"] == "speed"}
     assert claims["load c=1, coding"] == "faster" and len(claims) == 6
-
-
-def test_so_is_what_a_token_took_and_what_it_took_ar(built: Consolidated) -> None:
     for condition in ("load c=1, coding", "load c=1, writing", "load c=2"):
         ar, mtp = (only(built.results, technique=name, condition=condition) for name in ("ar", "mtp"))
         assert mtp["baseline_energy_j_per_token"] == pytest.approx(ar["energy_j_per_token"])
@@ -216,17 +210,6 @@ def test_requests_that_tell_of_their_drafts_give_mixed_categories_an_acceptance(
     assert rows["load c=2"]["acceptance_length"] == pytest.approx(1 + 0.55 / 0.45), "by the engine's counters"
 
 
-def test_percentiles_that_so_few_prompts_cannot_bound_are_not_told(built: Consolidated) -> None:
-    coding = only(built.load, technique="ar", condition="load c=1, coding")
-    assert (coding["prompts"], coding["requests"]) == (40, 80), "asked twice, in two visits"
-    assert coding["first_chunk_tokens"] == 1
-    assert coding["ttft_p50_ms"] == 30 and coding["ttft_p90_ms"] == 40
-    assert coding["ttft_p95_ms"] is None and coding["ttft_p99_ms"] is None
-    whole = only(built.load, technique="ar", condition="load c=1")
-    assert whole["ttft_p95_ms"] == 40 and whole["ttft_p99_ms"] is None
-    assert whole["chunk_p50_ms"] == pytest.approx(2 * whole["tpot_p50_ms"], rel=1e-6)
-
-
 def test_requests_sent_together_and_the_last_ones_are_no_part_of_latencies_or_cut_off(built: Consolidated) -> None:
     whole = only(built.load, technique="ar", condition="load c=2")
     assert whole["requests"] == 2 * (2 * PROMPTS - 2 - 2), "two of each visit begin together, two run on alone"
@@ -236,12 +219,22 @@ def test_requests_sent_together_and_the_last_ones_are_no_part_of_latencies_or_cu
     assert only(built.results, technique="ar", condition="load c=2, coding")["truncated"] == 2
 
 
-def test_goodput_is_what_keeps_every_limit(built: Consolidated) -> None:
+def test_goodput_is_what_keeps_every_limit_and_percentiles_that_so_few_prompts_cannot_bound_are_not_told(
+    built: Consolidated,
+) -> None:
     row = only(built.load, technique="mtp", condition="load c=1, coding")
     assert row["goodput_share"] == pytest.approx(0.75), "every fourth first token takes 40 ms, the limit is 35"
     assert row["goodput_s"] == pytest.approx(0.75 * row["requests_s"])
     assert row["requests_s"] == pytest.approx(1 / (0.0325 + 0.004 * 49), rel=0.01)
     assert (row["ttft_limit_ms"], row["tpot_limit_ms"], row["cut_off"]) == (35, 20, 2)
+    coding = only(built.load, technique="ar", condition="load c=1, coding")
+    assert (coding["prompts"], coding["requests"]) == (40, 80), "asked twice, in two visits"
+    assert coding["first_chunk_tokens"] == 1
+    assert coding["ttft_p50_ms"] == 30 and coding["ttft_p90_ms"] == 40
+    assert coding["ttft_p95_ms"] is None and coding["ttft_p99_ms"] is None
+    whole = only(built.load, technique="ar", condition="load c=1")
+    assert whole["ttft_p95_ms"] == 40 and whole["ttft_p99_ms"] is None
+    assert whole["chunk_p50_ms"] == pytest.approx(2 * whole["tpot_p50_ms"], rel=1e-6)
 
 
 def test_seconds_stand_with_the_whole_suite_and_still_sum(built: Consolidated) -> None:

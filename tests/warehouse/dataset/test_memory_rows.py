@@ -1,6 +1,7 @@
 """Memory, energy and needles in the dataset and on the page: of all starts, against AR, absent where nobody tells."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -217,9 +218,8 @@ def built(store: Store, *cells: tuple[int, Sequence[Row]]) -> list[Row]:
     return [names | row for row in run.built().results]
 
 
-AR_FOUND = [
-    answer(tokens, depth, seed, found=True) for tokens in (512, 1024) for depth in (10, 90) for seed in range(3)
-]
+PLACES = [*product((512, 1024), (10, 90), range(3))]
+AR_FOUND = [answer(*place, found=True) for place in PLACES]
 MTP_FOUND = [
     *(answer(512, 10, seed, found=True) for seed in range(3)),
     *(answer(512, 90, seed, found=seed == 1) for seed in range(3)),

@@ -165,7 +165,7 @@ def test_local_and_s3_give_the_same_contents(local: Store, s3_store_url: str, mo
     assert publish(local).content_sha256 == publish(remote).content_sha256
 
 
-def test_a_lost_convenience_copy_comes_back(local: Store) -> None:
+def test_a_lost_convenience_copy_comes_back_and_the_dictionary_names_every_column(local: Store) -> None:
     measure(local, "one")
     publish(local)
     local.delete("results_consolidated.parquet")
@@ -173,9 +173,6 @@ def test_a_lost_convenience_copy_comes_back(local: Store) -> None:
     publish(local)
     assert local.get("results_consolidated.parquet") is not None
     assert local.get("DATA_DICTIONARY.md") == data_dictionary().encode()
-
-
-def test_the_data_dictionary_names_every_column() -> None:
     text = data_dictionary()
     for table in PRODUCT_TABLES.values():
         assert f"## {table.name}" in text

@@ -32,9 +32,8 @@ from warehouse.report.steps.throughput import acceptance_section, speed_section
 
 CODE = {"name": "code", "language": "Python", "prompt": "p", "max_tokens": 60, "check": {"cases": [{"stdout": ""}]}}
 KOREAN = {"name": "ko", "language": "Korean", "prompt": "p", "max_tokens": 50}
-SPEC = PromptsStep.model_validate(
-    {"step": "prompts", "concurrencies": [1, 2], "repeats": 3, "workloads": [CODE, KOREAN]}
-)
+ASKED = {"step": "prompts", "concurrencies": [1, 2], "repeats": 3, "workloads": [CODE, KOREAN]}
+SPEC = PromptsStep.model_validate(ASKED)
 TOKENS = 50
 CHARS = {"code": 200, "ko": 75}
 NOISE = (0.99, 1.0, 1.01)
@@ -228,16 +227,13 @@ def depths(local: Store) -> Consolidated:
     return consolidate(local, ["r1"])
 
 
-def test_a_depth_is_a_row_of_prefill_and_one_of_decode(depths: Consolidated) -> None:
+def test_a_depth_is_a_row_of_prefill_and_one_of_decode_with_rates_of_their_own_tokens(depths: Consolidated) -> None:
     rows = [row for row in depths.results if row["technique"] == "ar"]
     assert {(row["condition"], row["mode"], row["depth_tokens"], row["context_tokens"]) for row in rows} == {
         ("pp2048", "prefill", 0, 2048), ("tg128", "decode", 0, 2048),
         ("pp2048 @ d4096", "prefill", 4096, 6144), ("tg128 @ d4096", "decode", 4096, 6144),
     }  # fmt: skip
     assert all((row["repeats"], row["visits"]) == (6, 2) for row in rows)
-
-
-def test_rates_are_those_of_all_the_prompt_and_of_the_tokens_behind_the_first(depths: Consolidated) -> None:
     prefill = only(depths.results, technique="ar", condition="pp2048 @ d4096")
     decode = only(depths.results, technique="ar", condition="tg128 @ d4096")
     assert prefill["tok_s"] == pytest.approx(6144 / 7.36, rel=0.02)

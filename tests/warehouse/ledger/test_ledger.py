@@ -56,10 +56,8 @@ print(step.commit(), flush=True)
 def test_two_processes_race_for_one_step_and_one_is_superseded(store: Store) -> None:
     Ledger(store, "race").write_plan(demo_plan())
     env, pipe = os.environ | {"PYTHONPATH": str(ROOT)}, subprocess.PIPE
-    argv = [sys.executable, "-c", RACER, store.url]
-    racers = [
-        subprocess.Popen([*argv, number], cwd=ROOT, text=True, stdin=pipe, stdout=pipe, env=env) for number in "12"
-    ]
+    calls = [[sys.executable, "-c", RACER, store.url, number] for number in "12"]
+    racers = [subprocess.Popen(call, cwd=ROOT, text=True, stdin=pipe, stdout=pipe, env=env) for call in calls]
     for racer in racers:
         assert racer.stdout is not None and racer.stdout.readline() == "ready\n"
     for racer in racers:
@@ -172,13 +170,10 @@ def test_a_race_for_a_lease_has_one_winner(leases: Leases, monkeypatch: pytest.M
         leases.acquire(elsewhere("b"))
 
 
-def test_an_attempts_cost_follows_from_its_price(local: Store) -> None:
+def test_an_attempts_cost_follows_from_its_price_and_a_record_refuses_unknown_fields(local: Store) -> None:
     close_attempt(Ledger(local, "one"), "c" * 16)
     [attempt] = Leases(Ledger(local, "one"), "c" * 16).attempts()
     assert (attempt.wall_s, attempt.cost_usd) == (133.0, 0.0)
-
-
-def test_a_lease_record_refuses_unknown_fields() -> None:
     with pytest.raises(ValueError, match="extra"):
         Lease.model_validate({"cell_key": "c", "epoch": 1, "owner": "o", "granted_at": NOW, "more": 1})
 
@@ -194,15 +189,12 @@ def test_parts_come_back_as_they_were_written(name: str) -> None:
     assert decode(encode(table, [row, bare]), "key") == [row, bare]
 
 
-def test_a_parts_schema_carries_units_meanings_and_version(tmp_path: Path) -> None:
+def test_a_parts_schema_carries_units_and_refuses_a_wrong_column_and_bytes_that_are_no_part(tmp_path: Path) -> None:
     (tmp_path / "part").write_bytes(encode(WINDOWS, []))
     schema = pq.read_schema(tmp_path / "part")
     assert schema.field("wall_s").metadata[b"unit"] == b"s"
     assert schema.metadata[b"schema_version"] == str(SCHEMA_VERSION).encode()
     assert schema.names == arrow_schema(WINDOWS).names
-
-
-def test_a_row_with_a_wrong_column_and_bytes_that_are_no_part_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="no column 'tokens_s'"):
         encode(WINDOWS, [{"tokens_s": 1}])
     with pytest.raises(ValueError, match="required column 'run_id'"):

@@ -29,9 +29,8 @@ def graded_demo(store: Store) -> Graded:
             answer(index, right=lost <= index < 150, **(WRONG_READING if index % 3 == 0 and index >= lost else {}))
             for index in range(198)
         ]
-        run.answered(
-            technique, k, cut(given, 15) if k == 2 else given, score("exact_match,flexible-extract", 0.51, 198)
-        )
+        flexible = score("exact_match,flexible-extract", 0.51, 198)
+        run.answered(technique, k, cut(given, 15) if k == 2 else given, flexible)
         reported = score("final_acc", 0.8, 192, suite="eval-ifeval")
         run.answered(technique, k, checked(192, range(150)), reported, step="eval-ifeval")
     return run

@@ -57,7 +57,7 @@ def test_answers_that_end_by_themselves_are_told_from_those_of_a_fixed_length() 
         assert "short c=1 (natural)" in (shown or "")
 
 
-def test_the_loads_under_which_it_was_not_faster_are_told_with_what_it_costs_there() -> None:
+def test_loads_and_other_steps_under_which_it_was_not_faster_are_told_with_what_it_costs_there() -> None:
     long = {"condition": "8k c=1", "context_tokens": 8000}
     base, slow = AR | long, MTP | long | {"tok_s": 60.0, "speedup": 0.81}
     pairs = (PAIR, HELD, speed_pair(slow, conclusion="slower"), placebo(base))
@@ -67,9 +67,6 @@ def test_the_loads_under_which_it_was_not_faster_are_told_with_what_it_costs_the
     pairs = (PAIR, HELD, speed_pair(unclear, conclusion="inconclusive"))
     assert "under 1 of its 2 loads, not at short c=4." in text_of(seen(AR, MTP, unclear, pairs=pairs))
     assert "of its" not in text_of(seen(AR, MTP, pairs=(PAIR, HELD))), "one load: the verdict names it"
-
-
-def test_conditions_of_other_steps_are_told_where_it_was_not_shown_to_be_faster_there() -> None:
     suite = {"step": "load", "mode": "natural", "condition": "load c=8", "concurrency": 8}
     base, slow = AR | suite, MTP | suite | {"tok_s": 60.0, "speedup": 0.81}
     open_one = slow | {"condition": "load c=8, coding", "speedup": 0.9}
@@ -121,9 +118,8 @@ def test_where_the_rule_takes_ar_ar_stays_and_the_page_says_why() -> None:
     pairs = (GAIN, speed_pair(slow, conclusion="slower"), HELD, scored("non-inferior", cell="k2"))
     ruled = recommended(k=0, wording=AR_RULED, excluded=["K=8: parity_failed"])
     text = text_of(seen(AR, SMALL, slow, pairs=pairs, k_curves=curve(0, 2, 4), recommendations=[ruled]))
-    assert text.startswith(
-        "Stay with AR: what is faster is passed over by the rule for K. The best of 2 others was mtp K=2"
-    )
+    said = "Stay with AR: what is faster is passed over by the rule for K. The best of 2 others was mtp K=2"
+    assert text.startswith(said)
     assert f"Which K: {AR_RULED}. Left out: K=8: parity_failed." in text and "Run" not in text
 
 
@@ -198,7 +194,7 @@ def test_the_page_says_whose_ar_a_speedup_is_over_and_that_one_stays() -> None:
     assert sorted(each["tok_s"] for each in view.rates) == [80.0, 81.0, 240.0]
 
 
-def test_the_other_models_ar_is_its_control_of_parity_and_of_every_evaluation() -> None:
+def test_another_models_ar_is_the_control_of_parity_and_evaluations_and_a_trusted_one() -> None:
     parity = {"step": "parity", "condition": None, "mode": None, "parity_n": 12, "parity_equal": 12}
     control, ours = row("ar", **parity), row("diffusion", **parity, **OTHER)
     scored, unscored = row("ar", **SCORED, score=0.7, n=198), row("diffusion", **SCORED, score=0.6, n=198, **OTHER)
@@ -206,9 +202,6 @@ def test_the_other_models_ar_is_its_control_of_parity_and_of_every_evaluation() 
     assert control_of(view, ours) == control
     [doubt] = doubts(view, DIFFUSION)
     assert doubt.why == "not the same questions, or read otherwise"
-
-
-def test_that_there_is_no_trusted_ar_row_is_not_said_where_the_other_models_is_one() -> None:
     rejected = DIFFUSION | {"speedup": None, "verdict": "rejected", "reasons": ["short_output"]}
     text = text_of(seen(AR, rejected))
     assert text.startswith("No speedup can be stated. AR ran at 80.0 tokens/s.") and "no trusted AR row" not in text

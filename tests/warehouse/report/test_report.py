@@ -99,7 +99,7 @@ def test_the_page_is_offline_small_and_accessible(local: Store) -> None:
     assert "prefers-color-scheme: dark" in text
 
 
-def test_hostile_text_stays_text(local: Store) -> None:
+def test_hostile_text_stays_text_and_an_element_escapes_whatever_is_not_markup(local: Store) -> None:
     write_demo_run(local, text=HOSTILE)
     page = page_of(local)
     text = Path(local.uri("report.html")).read_text(encoding="utf-8")
@@ -107,9 +107,6 @@ def test_hostile_text_stays_text(local: Store) -> None:
     assert not any(name.startswith("on") for _, facts in page.elements for name in facts)
     assert HOSTILE[:20] in " ".join(page.words)
     assert "<script" not in text
-
-
-def test_an_element_escapes_whatever_is_not_markup() -> None:
     assert tag("td", HOSTILE, title='"><script>').count("<") == 2
     assert tag("p", tag("b", "a<b"), None, "c&d") == "<p><b>a&lt;b</b>c&amp;d</p>"
     assert isinstance(tag("p"), Markup)

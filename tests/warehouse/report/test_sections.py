@@ -38,14 +38,13 @@ TINY, ON_CPU = {"family": "tiny-gemma4"}, {"gpu": "cpu"}
         (ON_CPU, ON_CPU, "All of these numbers come from a CPU."),
         ({}, TINY, "Some of these numbers come from a tiny demonstration model."),
         (TINY, ON_CPU, "All of these numbers come from a tiny demonstration model or from a CPU."),
+        ({}, {}, None),
     ],
 )
-def test_small_numbers_are_called_what_they_are_and_nothing_else(of_ar: Row, of_mtp: Row, said: str) -> None:
-    assert caveats(seen(AR | of_ar, MTP | of_mtp))[0].startswith(f"{said} They were really measured")
-
-
-def test_large_numbers_of_a_gpu_are_not_called_small() -> None:
-    assert not any("really measured" in said for said in caveats(seen(AR, MTP)))
+def test_small_numbers_are_called_what_they_are_and_nothing_else(of_ar: Row, of_mtp: Row, said: str | None) -> None:
+    small = [each.partition(" They were really measured")[0] for each in caveats(seen(AR | of_ar, MTP | of_mtp))
+             if "really measured" in each]  # fmt: skip
+    assert small == ([] if said is None else [said])
 
 
 def test_a_comparison_is_pointed_at_by_its_title_and_only_where_there_is_one() -> None:
@@ -216,17 +215,13 @@ def names(drawing: Markup) -> list[tuple[float, float, float]]:
 
 
 @pytest.mark.parametrize("draw", DRAWINGS)
-@pytest.mark.parametrize("verdict", ["ok", "suspect"])
-def test_names_are_whole(draw: Draw, verdict: str) -> None:
-    found = names(draw(cells(verdict=verdict)))
-    assert len(found) == 3
-    assert all(left >= 0 and right <= WIDTH for left, right, _ in found), found
-
-
-@pytest.mark.parametrize("draw", DRAWINGS)
-def test_what_an_axis_shows_is_whole(draw: Draw) -> None:
-    found = re.findall(r'<text x="([\d.]+)" y="[\d.]+" class="axis middle">([^<]*)', draw(cells()))
-    half = [(float(x), AXIS_LETTER * len(words) / 2, words) for x, words in found]
+def test_names_and_what_an_axis_shows_are_whole(draw: Draw) -> None:
+    for verdict in ("ok", "suspect"):
+        found = names(draw(cells(verdict=verdict)))
+        assert len(found) == 3
+        assert all(left >= 0 and right <= WIDTH for left, right, _ in found), found
+    shown = re.findall(r'<text x="([\d.]+)" y="[\d.]+" class="axis middle">([^<]*)', draw(cells()))
+    half = [(float(x), AXIS_LETTER * len(words) / 2, words) for x, words in shown]
     assert all(x - wide >= 0 and x + wide <= WIDTH for x, wide, words in half), half
 
 

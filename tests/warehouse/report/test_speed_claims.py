@@ -35,7 +35,7 @@ def test_a_pair_that_does_not_say_faster_or_is_withheld_for_its_placebo_is_no_cl
     assert text_of(seen(AR, MTP, pairs=(withheld,))).startswith("No claim: AR against AR reads as a difference")
 
 
-def test_one_start_each_makes_no_claim_and_says_what_would() -> None:
+def test_one_start_each_makes_no_claim_and_several_without_an_interval_are_not_called_one() -> None:
     single = MTP | {"speedup_lo": None, "speedup_hi": None, "visits": 1}
     single |= {"tok_s_lo": 158.0, "tok_s_hi": 162.0, "interval_scope": "within one start"}
     pair = speed_pair(single, ratio_lo=None, ratio_hi=None, visits=1, baseline_visits=1, conclusion="inconclusive")
@@ -45,6 +45,10 @@ def test_one_start_each_makes_no_claim_and_says_what_would() -> None:
     assert "run it bracketed or mirrored" in text and "Run mtp" not in text
     assert "within one start" in speed_section(view)
     assert "No speed on this page is a claim." in placebos_of(view)
+    words = "2.00 x: no claim: the two were not measured about the same middle"
+    pair = speed_pair(MTP, ratio_lo=None, ratio_hi=None, conclusion="inconclusive", wording=words)
+    text = text_of(seen(AR, MTP, pairs=(pair, placebo(AR))))
+    assert text.startswith("No claim: no interval.") and words in text and "one start" not in text
 
 
 def test_a_placebo_that_reads_as_a_difference_takes_every_claim_away_and_is_loud() -> None:
@@ -239,13 +243,6 @@ def test_a_drift_that_nothing_could_tell_is_no_drift_of_nought(drift: float | No
     noise = (placebos_of(seen(AR, MTP, pairs=pairs))).partition("How much a speed varies")[2]
     cells = [each.partition("<")[0] for each in noise.partition("<tbody>")[2].split('<td class="n">')[1:]]
     assert cells[2] == said and "a dash: too few starts to tell one" in noise
-
-
-def test_several_starts_without_an_interval_are_not_called_one_start() -> None:
-    words = "2.00 x: no claim: the two were not measured about the same middle"
-    pair = speed_pair(MTP, ratio_lo=None, ratio_hi=None, conclusion="inconclusive", wording=words)
-    text = text_of(seen(AR, MTP, pairs=(pair, placebo(AR))))
-    assert text.startswith("No claim: no interval.") and words in text and "one start" not in text
 
 
 FLAGGED = row(

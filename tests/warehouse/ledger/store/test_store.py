@@ -27,13 +27,10 @@ from warehouse.ledger.store.local import LocalStore
 from warehouse.ledger.store.proof import check_store, require_create_only
 
 
-def test_the_first_writer_of_a_key_stands(store: Store) -> None:
+def test_the_first_writer_of_a_key_stands_unless_it_is_replaced_or_removed(store: Store) -> None:
     assert store.put_new("a/b.json", b"first")
     assert not store.put_new("a/b.json", b"second")
     assert store.get("a/b.json") == b"first"
-
-
-def test_put_replaces_and_delete_removes_and_what_is_not_there_is_none(store: Store) -> None:
     store.put("beat", b"1")
     store.put("beat", b"2")
     assert store.get("beat") == b"2"
@@ -52,13 +49,12 @@ def test_listing_stays_inside_its_folder_and_is_sorted(store: Store) -> None:
     assert store.list("") == ["runs-other/c", "runs/a/x", "runs/b"]
 
 
-def test_age_is_read_off_the_stores_clock(store: Store) -> None:
+def test_age_is_by_the_stores_clock_and_a_listing_tells_what_has_changed_and_for_how_long_nobody_wrote(
+    store: Store,
+) -> None:
     store.put_new("young", b"")
     age_s = store.age_s("young")
     assert age_s is not None and -2 <= age_s < 30
-
-
-def test_a_listing_tells_what_has_changed_and_for_how_long_nobody_wrote(store: Store) -> None:
     for key in ("cells/a/beat", "cells/a/once", "other"):
         store.put(key, b"1")
     before = {seen.key: seen for seen in store.seen("cells")}
