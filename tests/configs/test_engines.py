@@ -25,9 +25,17 @@ def test_cards_belong_to_the_engine_that_ar_has_too(refused: Write, sweep_text: 
     assert message.endswith("accepted: in `args` of the sweep's engine")
 
 
-def test_other_arguments_are_a_technique_s_own(write: Write, sweep_text: str) -> None:
+def test_other_arguments_are_an_engines_or_a_techniques_own_and_k_and_draft_where_rows_say_none(
+    write: Write, sweep_text: str
+) -> None:
     write(TECHNIQUE.format(args="--kv-cache-dtype, fp8"), "techniques/wide.yaml")
     assert load_sweep(write(sweep_text + ROW)).cells[2].technique == "wide"
+    write(ENGINE.format(field="args", args="--load-format=runai_streamer, --kv-cache-dtype, fp8"), "engines/own.yaml")
+    assert load_sweep(write(sweep_text.replace("vllm-cpu", "own"))).engine == "own"
+    text = "name: fixed\nmethod: eagle\nspeculative_config: {model: me/eagle, num_speculative_tokens: 3}\n"
+    write(text, "techniques/fixed.yaml")
+    row = "  - {model: tiny-gemma4, precision: bf16, technique: fixed}\n"
+    assert load_sweep(write(sweep_text + row)).cells[2].technique == "fixed"
 
 
 ENGINE = "name: own\nenvironment: engine-cpu\n{field}: [{args}]\n"
@@ -52,11 +60,6 @@ def test_an_engine_takes_nothing_of_its_cells(write: Write, sweep_text: str, fie
         load_sweep(write(sweep_text.replace("vllm-cpu", "own")))
 
 
-def test_an_engine_has_arguments_of_its_own(write: Write, sweep_text: str) -> None:
-    write(ENGINE.format(field="args", args="--load-format=runai_streamer, --kv-cache-dtype, fp8"), "engines/own.yaml")
-    assert load_sweep(write(sweep_text.replace("vllm-cpu", "own"))).engine == "own"
-
-
 def test_a_technique_takes_no_argument_from_its_cells(write: Write, sweep_text: str) -> None:
     write(TECHNIQUE.format(args="--max-model-len=4096"), "techniques/wide.yaml")
     with pytest.raises(ConfigError, match=r"wide\.yaml:4: engine_args\[0\]: .*accepted: in `serving`"):
@@ -77,13 +80,6 @@ def test_a_technique_says_no_k_or_draft_where_rows_do(write: Write, sweep_text: 
     write(text, "techniques/wide.yaml")
     with pytest.raises(ConfigError, match=rf"wide\.yaml:5: speculative_config\.{named}"):
         load_sweep(write(sweep_text.replace("technique: mtp,", "technique: wide,")))
-
-
-def test_a_technique_without_k_and_draft_may_say_its_own(write: Write, sweep_text: str) -> None:
-    text = "name: fixed\nmethod: eagle\nspeculative_config: {model: me/eagle, num_speculative_tokens: 3}\n"
-    write(text, "techniques/fixed.yaml")
-    row = "  - {model: tiny-gemma4, precision: bf16, technique: fixed}\n"
-    assert load_sweep(write(sweep_text + row)).cells[2].technique == "fixed"
 
 
 SWEEP = """\

@@ -39,7 +39,9 @@ def keys(path: str) -> list[str]:
     return [planned.cell.cell_key for planned in expand(load_sweep(path)).cells]
 
 
-def test_neither_style_nor_name_suite_or_gpu_of_a_sweep_is_part_of_a_key(write: Write, sweep_text: str) -> None:
+def test_neither_style_nor_name_suite_or_gpu_of_a_sweep_is_part_of_a_key_and_cells_keep_their_order(
+    write: Write, sweep_text: str
+) -> None:
     reordered = """\
 cells:
   - technique: ar
@@ -61,6 +63,9 @@ name: mine
     write("name: desk\nbandwidth_gb_s: 80\n", "gpus/desk.yaml")
     other = sweep_text.replace("name: mine", "name: other").replace("suite: tiny-quick", "suite: demo")
     assert keys(write(sweep_text)) == keys(write(other.replace("gpu: cpu", "gpu: desk")))
+    first, second = sweep_text.splitlines()[-2:]
+    turned = sweep_text.replace(f"{first}\n{second}", f"{second}\n{first}")
+    assert keys(write(turned)) == keys(write(sweep_text))[::-1]
 
 
 @pytest.mark.parametrize(
@@ -76,12 +81,6 @@ name: mine
 def test_whatever_changes_what_is_served_changes_the_key(write: Write, sweep_text: str, old: str, new: str) -> None:
     assert old in sweep_text
     assert keys(write(sweep_text))[1] != keys(write(sweep_text.replace(old, new)))[1]
-
-
-def test_cells_keep_the_order_of_the_file(write: Write, sweep_text: str) -> None:
-    first, second = sweep_text.splitlines()[-2:]
-    turned = sweep_text.replace(f"{first}\n{second}", f"{second}\n{first}")
-    assert keys(write(turned)) == keys(write(sweep_text))[::-1]
 
 
 def test_files_beside_the_users_sweep_come_before_ours_and_add_to_them(write: Write, sweep_text: str) -> None:

@@ -87,16 +87,15 @@ def test_a_cell_brings_the_shapes_of_its_model_and_draft_and_its_control_those_o
     assert diffusion.control.model.weights == "dummy"
 
 
-def test_whatever_is_replayed_is_part_of_the_key_and_a_plan_is_read_back_as_it_was(write: Write) -> None:
+def test_whatever_is_replayed_is_part_of_the_key_and_a_cell_without_any_is_written_as_before(
+    write: Write, sweep_text: str
+) -> None:
     plan = planned(write(SWEEP))
     other = planned(write(SWEEP.replace("denoising_steps: 16", "denoising_steps: 8").replace("k: 2", "k: 1")))
     assert plan.cells[0].cell.cell_key == other.cells[0].cell.cell_key
     assert all(a.cell.cell_key != b.cell.cell_key for a, b in zip(plan.cells[1:], other.cells[1:], strict=True))
     again = Plan.model_validate_json(plan.model_dump_json())
     assert again == plan and again.config_hash == plan.config_hash
-
-
-def test_a_cell_without_any_of_it_is_written_as_before(write: Write, sweep_text: str) -> None:
     cell = planned(write(sweep_text)).cells[1].cell
     for word in ("shape", "acceptance", "denoising", "canvas"):
         assert word not in cell.canonical_json()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from warehouse.ledger.clock import iso_of
+from warehouse.ledger.clock import Clock, iso_of
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Attempt, Leases
 from warehouse.ledger.placement import MachineEnd, Offer, PlacementEnd, Placements
@@ -17,6 +17,16 @@ ZONE_A = Offer(
 ZONE_B = ZONE_A.model_copy(update={"zone": "us-east-1b"})
 ON_DEMAND = ZONE_A.model_copy(update={"spot": False, "price_usd_h": 7.2})
 NO_PRICE = ZONE_A.model_copy(update={"cloud": "slurm", "region": None, "zone": None, "price_usd_h": None})
+
+
+class StandingClock(Clock):
+    """Stands still until it is moved."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.s = START_S + seconds
+
+    def now_s(self) -> float:
+        return self.s
 
 
 def at(seconds: float) -> str:

@@ -61,14 +61,27 @@ class StepWriter:
         return self.ledger.commit(self.cell_key, commit)
 
 
-def window(condition: Condition, repeat: int, tok_s: float, *, mode: str = "fixed", **engine: Any) -> dict[str, Any]:
+def window(condition: Condition, repeat: int, tok_s: float, *, mode: str = "fixed", **engine: Any) -> Row:
     """A window of the condition at a given rate."""
     tokens = condition.output_tokens * max(condition.requests, condition.concurrency)
+    return _shape(condition, mode, repeat) | {
+        "requests": condition.requests, "wall_s": tokens / tok_s, "completion_tokens": tokens, "chars": tokens * 4,
+        **engine,
+    }  # fmt: skip
+
+
+def streamed(condition: Condition, index: int, ttft_ms: float, tpot_ms: float, text: str = "") -> Row:
+    """A streamed request of the condition."""
+    return _shape(condition, "stream", 0) | {
+        "request_id": f"{condition.name}/stream-0/{index}", "completion_tokens": condition.output_tokens,
+        "ttft_ms": ttft_ms, "tpot_ms": tpot_ms, "text": text,
+    }  # fmt: skip
+
+
+def _shape(condition: Condition, mode: str, repeat: int) -> Row:
     return {
         "condition": condition.name, "mode": mode, "context_tokens": condition.context_tokens,
         "output_tokens": condition.output_tokens, "concurrency": condition.concurrency, "repeat": repeat,
-        "requests": condition.requests, "wall_s": tokens / tok_s, "completion_tokens": tokens, "chars": tokens * 4,
-        **engine,
     }  # fmt: skip
 
 
@@ -226,15 +239,6 @@ def _throughput(ledger: Ledger, planned: PlannedCell, spec: ThroughputStep, text
         )
     step.provenance(host=text[:60], argv="vllm serve /another/folder/target --port 9000 --dtype bfloat16")
     step.commit("rejected" if looping else "ok", ["stream_burst"] if looping else [], wall_s=61.5)
-
-
-def streamed(condition: Condition, index: int, ttft_ms: float, tpot_ms: float, text: str = "") -> dict[str, Any]:
-    return {
-        "condition": condition.name, "mode": "stream", "context_tokens": condition.context_tokens,
-        "output_tokens": condition.output_tokens, "concurrency": condition.concurrency, "repeat": 0,
-        "request_id": f"{condition.name}/stream-0/{index}", "completion_tokens": condition.output_tokens,
-        "ttft_ms": ttft_ms, "tpot_ms": tpot_ms, "text": text,
-    }  # fmt: skip
 
 
 def engine_counts(by_position: Sequence[float], drafts: int) -> dict[str, Any]:

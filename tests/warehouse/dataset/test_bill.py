@@ -6,7 +6,17 @@ from typing import Any
 import pytest
 
 from configs.steps.throughput import Condition
-from tests.warehouse.rented import NO_PRICE, ON_DEMAND, START_S, ZONE_A, at, close, rent, rent_a_bad_night
+from tests.warehouse.rented import (
+    NO_PRICE,
+    ON_DEMAND,
+    START_S,
+    ZONE_A,
+    StandingClock,
+    at,
+    close,
+    rent,
+    rent_a_bad_night,
+)
 from tests.warehouse.synthetic import StepWriter, demo_plan, item, window
 from tests.warehouse.visited import SHORT
 from warehouse.dataset.bill import BillLine, bill, month_of
@@ -20,22 +30,12 @@ from warehouse.ledger.lease import Heartbeat, Leases
 from warehouse.ledger.placement import Offer, Placements
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.store import Store
-from warehouse.ledger.tables import VERDICTS
+from warehouse.ledger.tables import VERDICTS, Row
 from warehouse.ledger.timed_tables import WINDOWS
 
 PLAN = demo_plan()
 KEY, OTHER = (planned.cell.cell_key for planned in PLAN.cells[:2])
 HOUR_S = 3600.0
-
-
-class Clock:
-    """Stands still until it is moved."""
-
-    def __init__(self, seconds: float) -> None:
-        self.s = START_S + seconds
-
-    def now_s(self) -> float:
-        return self.s
 
 
 @pytest.fixture
@@ -64,14 +64,25 @@ def test_a_bad_night_by_hand(ledger: Ledger) -> None:
 def test_nothing_rented_costs_nothing_and_is_no_line(ledger: Ledger) -> None:
     rent(ledger, KEY, 0, None, 600, "no_capacity")
     assert lines(ledger) == []
-    assert Spending(ledger.store, Clock(1000).now_s).of_run(ledger.run_id).usd == 0
+    assert Spending(ledger.store, StandingClock(1000).now_s).of_run(ledger.run_id).usd == 0
 
 
-def test_a_machine_lost_before_it_was_submitted_is_all_provisioning(ledger: Ledger) -> None:
-    rent(ledger, KEY, 0, None, 80, "preempted", attempt=1)
-    close(ledger, KEY, 1, 80, 80, outcome="lost")  # the flow took the number when it was over
+@pytest.mark.parametrize(
+    ("down", "outcome", "runner", "facts", "seconds"),
+    [
+        (80, "preempted", (80, 80), {"outcome": "lost"}, (80.0, 0, 0, 0, 0, 0, 0)),
+        (1000, "done", (150, 990), {"load_s": 100.0, "smoke_s": 5.0, "measure_s": 600.0, "lost_s": 0.0},
+         (150.0, 0.0, 100.0, 5.0, 600.0, 145.0, 0.0)),
+    ],
+    ids=["lost, and the flow took the number when it was over", "the flow was killed before it could say"],
+)  # fmt: skip
+def test_a_machine_that_nobody_said_was_submitted(
+    ledger: Ledger, down: float, outcome: str, runner: tuple[float, float], facts: Row, seconds: tuple[float, ...]
+) -> None:
+    rent(ledger, KEY, 0, None, down, outcome, attempt=1)
+    close(ledger, KEY, 1, *runner, **facts)
     [line] = lines(ledger)
-    assert line.seconds == (80.0, 0, 0, 0, 0, 0, 0)
+    assert line.seconds == seconds
 
 
 USED = (20.0, 60.0, 10.0, 290.0)
@@ -117,17 +128,10 @@ def test_aws_charges_nothing_for_what_it_takes_back_within_an_hour(
     [line] = lines(ledger)
     usd = (offer.price_usd_h or 0.0) * (ended or down) / 3600 if charged else 0.0
     assert (line.is_charged, line.rented_s, line.cost_usd) == (charged, ended or down, pytest.approx(usd))
-    assert Spending(ledger.store, Clock(9999).now_s).of_run(ledger.run_id).usd == pytest.approx(usd)
+    assert Spending(ledger.store, StandingClock(9999).now_s).of_run(ledger.run_id).usd == pytest.approx(usd)
     [row] = consolidate(ledger.store, [ledger.run_id]).attempts
     assert (row["charged"], row["cost_usd"], row["provision_s"]) == (charged, pytest.approx(usd), 100.0)
     assert row["provision_usd"] == pytest.approx((offer.price_usd_h or 0.0) * 100 / 3600 if charged else 0.0)
-
-
-def test_a_flow_killed_before_it_could_say_submitted(ledger: Ledger) -> None:
-    rent(ledger, KEY, 0, None, 1000, "done", attempt=1)
-    close(ledger, KEY, 1, 150, 990, load_s=100.0, smoke_s=5.0, measure_s=600.0, lost_s=0.0)
-    [line] = lines(ledger)
-    assert line.seconds == (150.0, 0.0, 100.0, 5.0, 600.0, 145.0, 0.0)
 
 
 def test_what_a_dead_flow_launched_costs_from_its_launch_by_the_clouds_word(ledger: Ledger) -> None:
@@ -189,7 +193,7 @@ def test_attempt_rows_have_machine_ending_seconds_and_dollars(ledger: Ledger) ->
         assert sum(row[f"{phase}_s"] for phase in BILLED_PHASES) == pytest.approx(row["rented_s"])
         assert sum(row[f"{phase}_usd"] for phase in BILLED_PHASES) == pytest.approx(row["cost_usd"])
     assert sum(row["cost_usd"] for row in rows) == pytest.approx(
-        Spending(ledger.store, Clock(9999).now_s).of_run(ledger.run_id).usd
+        Spending(ledger.store, StandingClock(9999).now_s).of_run(ledger.run_id).usd
     )
 
 
@@ -197,7 +201,7 @@ def test_spending_follows_the_clock_while_a_machine_is_up(ledger: Ledger) -> Non
     rent(ledger, KEY, 0, 100, 1000, attempt=1)
     rent(ledger, OTHER, 500, 600, None)
     Leases(ledger, OTHER).beat(Heartbeat(attempt=1, phase="measuring", at=at(1495)))
-    clock = Clock(1500)
+    clock = StandingClock(1500)
     spending = Spending(ledger.store, clock.now_s)
     spent = spending.of_run(ledger.run_id)
     assert spent.by_cell == {KEY: pytest.approx(1.0), OTHER: pytest.approx(1.0)}
@@ -212,7 +216,7 @@ def test_spending_reads_what_is_down_once(ledger: Ledger, monkeypatch: pytest.Mo
     for key in (KEY, OTHER):
         rent(ledger, key, 0, 100, 1000, attempt=1)
     gets.clear()
-    clock = Clock(2000)
+    clock = StandingClock(2000)
     spending = Spending(ledger.store, clock.now_s)
     spending.of_run(ledger.run_id)
     assert len(gets) == 6
@@ -234,7 +238,7 @@ def test_the_month_counts_every_run_and_only_its_own_part(store: Store) -> None:
     one, two = Ledger(store, "one"), Ledger(store, "two")
     rent(one, KEY, 0, 100, HOUR_S, attempt=1)
     rent(two, KEY, month_end_s - HOUR_S, None, month_end_s + 2 * HOUR_S, attempt=1)
-    clock = Clock(month_end_s - 1)
+    clock = StandingClock(month_end_s - 1)
     spending = Spending(store, clock.now_s)
     assert spending.of_month().usd == pytest.approx(2 * 3.6, rel=1e-9)
     clock.s += STORE_REFRESH_S
@@ -252,7 +256,7 @@ def test_a_machine_without_a_price_is_named_and_has_no_dollars(ledger: Ledger) -
     rent(ledger, KEY, 0, 100, 1000, offer=NO_PRICE, attempt=1)
     [line] = lines(ledger)
     assert (line.rented_s, line.cost_usd) == (1000.0, None)
-    spent = Spending(ledger.store, Clock(2000).now_s).of_run(ledger.run_id)
+    spent = Spending(ledger.store, StandingClock(2000).now_s).of_run(ledger.run_id)
     assert (spent.usd, spent.unpriced) == (0, (f"cluster-{KEY[:4]} on slurm/- spot",))
 
 

@@ -20,8 +20,7 @@ from warehouse.ledger.store import Store, StoreError, open_store
 from warehouse.ledger.tables import Row
 
 
-def test_the_last_answer_in_the_body_counts_and_the_seeds_readers_are_shown_lying(local: Store) -> None:
-    run = Graded(local)
+def test_the_last_answer_in_the_body_counts_and_the_seeds_readers_are_shown_lying(run: Graded) -> None:
     given = [answer(index, right=index < 3, **(WRONG_READING if index < 3 else {})) for index in range(4)]
     run.answered("ar", None, given, score("exact_match,strict-match", 0.0, 4))
     found = run.built().results
@@ -40,8 +39,7 @@ def test_the_last_answer_in_the_body_counts_and_the_seeds_readers_are_shown_lyin
     assert others["strict", "accuracy"]["details"] == [said]
 
 
-def test_readers_that_agree_are_ok(local: Store) -> None:
-    run = Graded(local)
+def test_readers_that_agree_are_ok(run: Graded) -> None:
     run.answered("ar", None, answers(10, range(7)), score("exact_match,none", 0.7, 10))
     found = run.built().results
     assert len(found) == 6 and {row["verdict"] for row in found} == {"ok"}
@@ -94,14 +92,12 @@ def test_a_checked_suite_counts_by_its_strict_metric_whatever_the_framework_aver
     }
 
 
-def test_a_framework_without_a_verdict_of_its_own_has_no_row(local: Store) -> None:
-    run = Graded(local)
+def test_a_framework_without_a_verdict_of_its_own_has_no_row(run: Graded) -> None:
     run.answered("ar", None, answers(4, {0}, framework_correct=None, framework_answer=None))
     assert {row["extractor"] for row in run.built().results} == {"last-in-body", "strict", "flexible", "first"}
 
 
-def test_a_committed_evaluation_without_answers_is_still_a_row(local: Store) -> None:
-    run = Graded(local)
+def test_a_committed_evaluation_without_answers_is_still_a_row(run: Graded) -> None:
     step = run.step("eval-gpqa", "ar").judge(
         (None, None, "rejected", ["blank_output"], ["198 of 198 answers are blank"])
     )
@@ -110,12 +106,16 @@ def test_a_committed_evaluation_without_answers_is_still_a_row(local: Store) -> 
     assert (row.get("score"), row["verdict"], row["details"]) == (None, "rejected", ["198 of 198 answers are blank"])
 
 
-def test_smoke_counts_the_questions_of_all_suites(local: Store) -> None:
-    run = Graded(local)
+def test_smoke_counts_the_questions_of_all_suites(run: Graded) -> None:
     step = run.step("smoke", "ar").write(EVAL_ITEMS, [item(index, right=True) for index in range(5)])
     step.write(EVAL_SAMPLES, [*answers(5, {0, 1, 2}), *checked(5, {0})]).judge((None, None, *FINE)).commit()
     row = only(run.built().results)
     assert (row["metric"], row["score"], row["n"], row["extractor"]) == ("smoke", 9 / 15, 15, "last-in-body")
+
+
+@pytest.fixture
+def run(local: Store) -> Graded:
+    return Graded(local)
 
 
 def logged(run: Graded, technique: str, k: int | None, n: int) -> None:
@@ -126,8 +126,7 @@ def logged(run: Graded, technique: str, k: int | None, n: int) -> None:
     step.provenance().judge((None, None, *FINE)).commit()
 
 
-def test_a_report_fetches_no_response_log(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Graded(local)
+def test_a_report_fetches_no_response_log(local: Store, run: Graded, monkeypatch: pytest.MonkeyPatch) -> None:
     logged(run, "ar", None, 40)
     logged(run, "mtp", 4, 40)
     fetched: list[str] = []
@@ -204,9 +203,8 @@ OTHERWISE = {
 
 @pytest.mark.parametrize(("one", "all_of_them", "said"), OTHERWISE.values(), ids=OTHERWISE)
 def test_arms_that_were_asked_or_graded_otherwise_are_not_compared_and_the_row_says_so(
-    local: Store, one: dict[str, str], all_of_them: dict[str, Any], said: str
+    run: Graded, one: dict[str, str], all_of_them: dict[str, Any], said: str
 ) -> None:
-    run = Graded(local)
     run.answered("ar", None, answers(50, range(40)))
     others = answers(50, range(40), **all_of_them)
     others[7] |= one
@@ -251,8 +249,7 @@ def test_a_difference_in_cut_off_answers_is_found_though_the_node_judged_already
     assert built.pairs == []
 
 
-def test_where_ar_was_flagged_the_other_row_says_that_it_was_not_compared(local: Store) -> None:
-    run = Graded(local)
+def test_where_ar_was_flagged_the_other_row_says_that_it_was_not_compared(run: Graded) -> None:
     run.answered("ar", None, answers(50, range(40)), verdict=("suspect", ["truncated"], ["12% were cut off"]))
     run.answered("mtp", 4, answers(50, range(40)))
     built = run.built()
@@ -307,8 +304,7 @@ def test_precisions_are_one_family_and_evaluations_and_runs_are_several(local: S
     assert lost_p == {(run_id, step): p for run_id in ("one", "two") for step, p in each.items()}
 
 
-def test_the_demos_own_questions_are_settled_too(local: Store) -> None:
-    run = Graded(local)
+def test_the_demos_own_questions_are_settled_too(run: Graded) -> None:
     for technique, k, right in (("ar", None, 46), ("mtp", 4, 46), ("mtp", 2, 20)):
         rows = [item(index, right=index < right) for index in range(48)]
         run.step("eval-tiny", technique, k).write(EVAL_ITEMS, rows).commit()

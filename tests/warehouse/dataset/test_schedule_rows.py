@@ -228,14 +228,11 @@ def test_a_rate_is_tokens_over_wall_clock_although_slots_are_empty_between_reque
     assert tok_s(rows) == pytest.approx(made / (end - begin))
 
 
-def test_a_draft_gains_no_speedup_from_a_client_that_takes_as_long_for_both() -> None:
+def test_a_client_that_takes_as_long_for_both_gives_a_draft_no_speedup_and_categories_add_up() -> None:
     without_gap = AR_S / DRAFT_S
     assert tok_s(asked(DRAFT_S, 0.0)) / tok_s(asked(AR_S, 0.0)) == pytest.approx(without_gap, rel=0.01)
     held = (AR_S + GAP_S) / (DRAFT_S + GAP_S)
     assert tok_s(asked(DRAFT_S, GAP_S)) / tok_s(asked(AR_S, GAP_S)) == pytest.approx(held, rel=0.005)
-
-
-def test_categories_add_up_to_the_whole_and_requests_per_second_are_of_the_same_clock() -> None:
     whole, *categories = windows_of(asked(DRAFT_S, GAP_S))
     for name in ("completion_tokens", "wall_s", "requests"):
         assert fsum(row[name] for row in categories) == pytest.approx(whole[name])

@@ -161,7 +161,9 @@ def test_the_page_has_bars_per_load_and_fast_and_correct_in_one_row(built: Conso
     assert "copies of one prompt are sent together" in page
 
 
-def test_no_single_workload_is_the_headline(built: Consolidated) -> None:
+def test_no_single_workload_is_the_headline_and_where_nothing_else_was_timed_the_rates_are_theirs(
+    built: Consolidated,
+) -> None:
     view = view_of(built)
     [said] = answers(view)
     assert said.verdict == "By workload: see Workloads." and "code" not in said.evidence
@@ -169,9 +171,6 @@ def test_no_single_workload_is_the_headline(built: Consolidated) -> None:
     one = [row for row in view.rows if row["condition"].startswith("code ")]
     [said] = answers(replace(view, rows=one))
     assert "code c=1" in said.verdict, "where there is but one, it is the headline"
-
-
-def test_where_nothing_else_was_timed_the_rates_are_those_of_workloads(built: Consolidated) -> None:
     view = view_of(built)
     assert {row["condition"] for row in view.rates} == {"code c=1", "code c=2", "ko c=1", "ko c=2"}
     timed = dict(view.rows[0]) | {"step": "throughput", "condition": "short c=1", "mode": "fixed"}

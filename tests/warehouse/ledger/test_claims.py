@@ -12,6 +12,7 @@ import pytest
 
 from flows.flow_heartbeat import CellTaken, HeldCell, HeldCells
 from tests.warehouse.ledger.test_ledger import elsewhere, ended_process
+from tests.warehouse.rented import StandingClock
 from warehouse.ledger.claims import FLOW_DEADLINE_S, Claims, FlowHeartbeat, ManagedElsewhere, beat
 from warehouse.ledger.clock import Clock
 from warehouse.ledger.commits import Ledger
@@ -216,15 +217,6 @@ class CountingStore(LocalStore):
         return super().seen(prefix)
 
 
-class StandingClock(Clock):
-    """Moves when it is told to."""
-
-    moment_s = 1_800_000_000.0
-
-    def now_s(self) -> float:
-        return self.moment_s
-
-
 @pytest.fixture
 def counted(tmp_path: Path) -> CountingStore:
     return CountingStore(tmp_path)
@@ -265,13 +257,13 @@ def test_a_body_is_fetched_when_it_has_changed(counted: CountingStore, looked: L
     leased(looked, ["a"])
     look = SharedLook(looked)
     for _ in range(10):
-        standing.moment_s += 30
+        standing.s += 30
         lease = Leases(look.at(15), "a").current()
         assert lease is not None and not Leases(look.at(15), "a").is_free(lease)
     assert counted.asked == {"list run": 10, "get": 1}, "who waits for a heartbeat needs its age, not its words"
     heartbeats = []
     for percent in (0.0, 0.0, 50.0):
-        standing.moment_s += 30
+        standing.s += 30
         if percent:
             Leases(looked, "a").beat(Heartbeat(attempt=1, phase="", percent=percent, at=""))
         heartbeats.append(Leases(look.at(15), "a").heartbeat())
@@ -285,7 +277,7 @@ def test_what_is_shown_is_no_older_than_asked_and_new_words_are_seen(looked: Led
     assert look.at(15).committed_steps(look.at(15).store.list("runs/r1/cells/a")) == {}
     commit = looked.new_commit("smoke", 1, "me", "ok", [], 1.0, [])
     looked.commit("a", commit)
-    standing.moment_s += 15
+    standing.s += 15
     assert look.at(15).read_commit("a", "smoke") is None
     assert look.at(14).read_commit("a", "smoke") == commit
     assert look.at(15).read_commit("b", "smoke") is None
@@ -301,10 +293,10 @@ def test_few_who_look_often_list_their_own_cells_of_a_large_run(
         Leases(look.at(15), key).current()
     counted.asked.clear()
     for _ in range(4):
-        standing.moment_s += 3
+        standing.s += 3
         assert Leases(look.at(1.5), CELLS[7]).current() is not None
     assert counted.asked == {"list cell": 4}
-    standing.moment_s += 5
+    standing.s += 5
     for key in CELLS:
         Leases(look.at(15), key).current()
     assert counted.asked == {"list cell": 4, "list run": 1}, "all are due: one listing for them"
@@ -336,10 +328,10 @@ def test_a_listing_for_one_is_one_for_all(counted: CountingStore, looked: Ledger
     assert sorted(keys) == [key for key in counted.list(look.root) if "/parts/" not in key] and age_s == 0
     for cell in CELLS:
         look.at(20.0).store.get(f"{looked.cell_root(cell)}/heartbeat.json")
-    standing.moment_s += 20
+    standing.s += 20
     assert look.keys(30.0) == (keys, 20.0)
     assert counted.asked["list run"] == 1 and not counted.asked["list cell"]
     counted.put(f"{looked.cell_root(CELLS[0])}/placements/000001.json", b"{}")
-    standing.moment_s += 11
+    standing.s += 11
     newer, age_s = look.keys(30.0)
     assert set(newer) > set(keys) and age_s == 0 and counted.asked["list run"] == 2

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from tests.warehouse.rented import START_S, ZONE_A, at, rent
+from tests.warehouse.rented import START_S, ZONE_A, StandingClock, at, rent
 from tests.warehouse.synthetic import demo_plan
 from warehouse.dataset.build import consolidate
 from warehouse.dataset.spending import STORE_REFRESH_S, Spending
@@ -137,15 +137,8 @@ def test_an_idle_time_the_next_machine_of_its_name_and_its_own_timer_end_it() ->
     assert end_after(asked, [at(2000)], [flow(900, 1500)]) == START_S + 2000 + IDLE_S
 
 
-class Clock:
-    s = START_S + 3 * DAY_S
-
-    def now_s(self) -> float:
-        return self.s
-
-
 def test_no_run_and_no_month_bleeds_for_what_nobody_looked_after(local: Store) -> None:
-    ledger, clock = Ledger(local, "friday"), Clock()
+    ledger, clock = Ledger(local, "friday"), StandingClock(3 * DAY_S)
     rent(ledger, KEY, 0, 100, None)
     Leases(ledger, KEY).beat(Heartbeat(attempt=1, phase="measuring", at=at(1000)))
     usd = (1000 + IDLE_S) / 1000

@@ -97,6 +97,7 @@ def test_the_page_is_offline_small_and_accessible(local: Store) -> None:
     assert all(facts.get("role") == "img" for tag, facts in page.elements if tag == "svg")
     assert page.count("html") == 1 and ("html", {"lang": "en"}) in page.elements
     assert "prefers-color-scheme: dark" in text
+    assert "Published beside measured" not in page.text, "nobody published such cells"
 
 
 def test_hostile_text_stays_text_and_an_element_escapes_whatever_is_not_markup(local: Store) -> None:

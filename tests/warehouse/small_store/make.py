@@ -100,13 +100,10 @@ def made_up(store: Store) -> None:
     write_demo_run(store, "made-up", plan=plan)
     ledger = Ledger(store, "made-up")
     for index, planned in enumerate(plan.cells[:-1]):
-        step = StepWriter(ledger, planned.cell.cell_key, "eval-gpqa")
         right = set(range(index % 3, 150 + index % 3))
-        step.write(EVAL_SAMPLES, answers(198, right))
+        step = StepWriter(ledger, planned.cell.cell_key, "eval-gpqa").write(EVAL_SAMPLES, answers(198, right))
         step.write(EVAL_SCORES, [score("acc", len(right) / 198, 198)])
-        step.provenance()
-        step.judge((None, None, "ok", [], []))
-        step.commit(wall_s=90.0)
+        step.provenance().judge((None, None, "ok", [], [])).commit(wall_s=90.0)
 
 
 def main() -> None:

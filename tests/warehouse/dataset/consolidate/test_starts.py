@@ -210,12 +210,16 @@ def test_a_model_may_be_held_against_another_ones_ar(local: Store) -> None:
     assert {each["model"] for each in built.results} == {"tiny-gemma4", "diffuser"}
 
 
-def test_dummy_weights_are_only_held_against_dummy_weights() -> None:
+def test_dummy_weights_and_replays_are_only_held_against_their_like() -> None:
     cells = demo_plan().cells
     dummy = cells[1].cell.model.model_copy(update={"weights": "dummy"})
     other, twin = celled(cells[1], model=dummy), celled(cells[0], model=dummy)
     assert baseline_among(other, cells) is None
     assert baseline_among(other, [*cells, twin]) == twin
+    mtp, ar = shipped("31b-shape fp8 mtp K=4"), shipped("31b-shape fp8 ar")
+    real = celled(ar, model=ar.cell.model.model_copy(update={"weights": "real"}))
+    assert baseline_among(mtp, [mtp, real]) is None
+    assert baseline_among(mtp, [mtp, real, ar]) == ar
 
 
 def test_starts_are_pooled_over_the_run_whatever_a_batch_holds(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,10 +237,14 @@ TIMED = (
 )
 
 
-def test_ports_and_folders_are_no_difference_and_what_is_no_json_is_compared_as_it_is() -> None:
+def test_ports_and_folders_are_no_difference_and_versions_count_where_both_are_known() -> None:
     elsewhere = TIMED.replace("8001", "9999").replace("/opt/env", "/root/.cache/env").replace("/cache/a", "/mnt/b")
     assert differences({"argv": TIMED}, {"argv": elsewhere}) == []
     assert arguments("vllm serve m --override {oops")["--override"] == "{oops"
+    one = {"argv": TIMED, "engine_version": "0.32.0", "model_revision": "a", "draft_revision": None}
+    assert differences(one, one | {"engine_version": None, "draft_revision": "b"}) == []
+    assert differences(one, one | {"model_revision": "b"}) == ["model_revision a (there b)"]
+    assert differences({}, one) == [], "an old version recorded nothing"
 
 
 @pytest.mark.parametrize(
@@ -253,13 +261,6 @@ def test_ports_and_folders_are_no_difference_and_what_is_no_json_is_compared_as_
 def test_what_changes_answers_is_a_difference(old: str, new: str, said: str) -> None:
     found = differences({"argv": TIMED.replace(old, new)}, {"argv": TIMED})
     assert any(sentence.startswith(said) for sentence in found), found
-
-
-def test_versions_count_where_both_are_known() -> None:
-    one = {"argv": TIMED, "engine_version": "0.32.0", "model_revision": "a", "draft_revision": None}
-    assert differences(one, one | {"engine_version": None, "draft_revision": "b"}) == []
-    assert differences(one, one | {"model_revision": "b"}) == ["model_revision a (there b)"]
-    assert differences({}, one) == [], "an old version recorded nothing"
 
 
 def test_graded_on_another_server_than_timed_is_suspect_and_not_compared(local: Store) -> None:
@@ -345,10 +346,3 @@ def test_steps_and_canvas_of_real_weights_are_a_name_and_nothing_made_up(local: 
     real.visit("ar", None, 100.0)
     row = only(real.built().results)
     assert (row["made_up"], row["denoising_steps"], marks(row)) == (None, None, [])
-
-
-def test_a_replay_is_never_held_against_a_real_ar() -> None:
-    mtp, ar = shipped("31b-shape fp8 mtp K=4"), shipped("31b-shape fp8 ar")
-    real = celled(ar, model=ar.cell.model.model_copy(update={"weights": "real"}))
-    assert baseline_among(mtp, [mtp, real]) is None
-    assert baseline_among(mtp, [mtp, real, ar]) == ar

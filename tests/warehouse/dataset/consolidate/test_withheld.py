@@ -256,11 +256,15 @@ def test_a_lossless_cell_whose_outputs_leave_ars_is_suspect_in_every_row() -> No
     assert fast.is_ok, "rows are not changed in place"
 
 
-def test_a_finding_of_the_parity_step_itself_is_kept_beside_it() -> None:
+def test_a_finding_of_the_parity_step_itself_is_kept_and_without_margins_an_early_parting_is_a_failure() -> None:
     odd = parity("mtp", 0, near=1, margin=7.5)._replace(judged=Judged("suspect", ("parity_not_a_tie",)))
     rows = [parity("ar", 12), odd]
     [_, found] = barred(rows, cells_that_fail_parity(rows, LOSSLESS))
     assert found.row["reasons"] == ["parity_not_a_tie", "parity_failed"]
+    found = cells_that_fail_parity([parity("ar", 12), parity("mtp", 0, first=3)], LOSSLESS)
+    assert found == {
+        ("r", "mtp"): "none of 12 greedy outputs is AR's, the first one parts at token 3; AR repeats itself in 12 of 12"
+    }
 
 
 @pytest.mark.parametrize(
@@ -289,13 +293,6 @@ def test_what_rounding_or_nobody_can_explain_stays_ok(control: Result, technique
 @pytest.mark.parametrize("control", [parity("ar", 12), parity("ar", 10, near=2, margin=0.1)])
 def test_a_control_that_parts_at_near_ties_only_still_holds(control: Result) -> None:
     assert list(cells_that_fail_parity([control, parity("mtp", 9, near=0, margin=3.0)], LOSSLESS)) == [("r", "mtp")]
-
-
-def test_without_margins_no_equal_output_and_an_early_parting_is_a_failure() -> None:
-    found = cells_that_fail_parity([parity("ar", 12), parity("mtp", 0, first=3)], LOSSLESS)
-    assert found == {
-        ("r", "mtp"): "none of 12 greedy outputs is AR's, the first one parts at token 3; AR repeats itself in 12 of 12"
-    }
 
 
 @pytest.mark.slow(14)
