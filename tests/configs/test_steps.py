@@ -19,7 +19,7 @@ from configs.steps.throughput import WARM_UP_LENGTHS
 from flows.forecast.estimates import load_s
 from flows.forecast.forecast import forecast
 from tests.configs.conftest import Write
-from tests.warehouse.visited import served
+from tests.warehouse.runs import served
 
 
 def depth(**fields: Any) -> DepthStep:

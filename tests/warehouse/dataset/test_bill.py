@@ -17,8 +17,8 @@ from tests.warehouse.rented import (
     rent,
     rent_a_bad_night,
 )
+from tests.warehouse.runs import SHORT
 from tests.warehouse.synthetic import StepWriter, demo_plan, item, window
-from tests.warehouse.visited import SHORT
 from warehouse.dataset.bill import BillLine, bill, month_of
 from warehouse.dataset.build import consolidate
 from warehouse.dataset.consolidate.rows import Spent, shared

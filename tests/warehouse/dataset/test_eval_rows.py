@@ -8,7 +8,7 @@ import pytest
 
 from configs.steps.eval import EvalStep
 from tests.warehouse.dataset.statistics.test_accuracy import compare_counts
-from tests.warehouse.graded import GPQA, IFEVAL, WRONG_READING, Graded, answer, answers, checked, score
+from tests.warehouse.runs import GPQA, IFEVAL, WRONG_READING, Graded, answer, answers, checked, score
 from tests.warehouse.synthetic import FINE, item, only
 from warehouse.dataset import build
 from warehouse.dataset.build import consolidate

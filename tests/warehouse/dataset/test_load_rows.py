@@ -8,8 +8,8 @@ import pytest
 
 from configs.steps.load import LoadStep, Offered, with_category
 from configs.steps.throughput import NATURAL
+from tests.warehouse.runs import mirrored_pair, view_of
 from tests.warehouse.synthetic import StepWriter, only
-from tests.warehouse.visited import mirrored_pair, view_of
 from warehouse.dataset.build import Consolidated, consolidate, with_verdicts
 from warehouse.dataset.steps.load import UNJUDGED
 from warehouse.ledger.commits import Ledger

@@ -8,8 +8,8 @@ import pytest
 
 from configs.steps.memory import CONDITION, MemoryStep
 from configs.steps.needle import NeedleStep
+from tests.warehouse.runs import AR, MTP, SHORT, MinuteByMinute, served, view_of
 from tests.warehouse.synthetic import FINE, DemoRun, StepWriter, demo_plan, only, window
-from tests.warehouse.visited import AR, MTP, SHORT, MinuteByMinute, served, view_of
 from warehouse.dataset.build import Consolidated
 from warehouse.dataset.tables import RESULTS_CONSOLIDATED
 from warehouse.ledger.steps.memory import MEMORY_STARTS, MODE

@@ -8,8 +8,8 @@ import pytest
 
 from configs.steps.load import LoadStep, Offered, with_category
 from configs.steps.throughput import NATURAL
+from tests.warehouse.runs import MinuteByMinute, view_of
 from tests.warehouse.synthetic import StepWriter, demo_plan, only
-from tests.warehouse.visited import MinuteByMinute, view_of
 from warehouse.dataset.build import Consolidated, consolidate
 from warehouse.dataset.consolidate.rows import Row
 from warehouse.dataset.loads import NAMED, followed, load_row

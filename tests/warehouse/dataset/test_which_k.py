@@ -11,8 +11,8 @@ from configs.steps.throughput import Condition
 from tests.warehouse.report.pages import AR as AR_ROW
 from tests.warehouse.report.pages import MTP as MTP_ROW
 from tests.warehouse.report.pages import page_of, seen
+from tests.warehouse.runs import SHORT, STEADY, VisitedRun
 from tests.warehouse.synthetic import StepWriter, celled, demo_plan, engine_counts, only, streamed, window
-from tests.warehouse.visited import SHORT, STEADY, VisitedRun
 from warehouse.dataset.curves import Point, Points, shapes_of
 from warehouse.dataset.k_curves import steps_of
 from warehouse.dataset.statistics.speculation import expected_tokens

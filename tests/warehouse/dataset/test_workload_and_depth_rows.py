@@ -12,8 +12,8 @@ from configs.steps.depth import DepthShape, DepthStep
 from configs.steps.prompts import PromptsStep, condition_name
 from tasks.steps.depth import MODE as DEPTH_MODE
 from tasks.steps.prompts import MODE
+from tests.warehouse.runs import mirrored_pair, view_of
 from tests.warehouse.synthetic import StepWriter, only
-from tests.warehouse.visited import mirrored_pair, view_of
 from warehouse.dataset.build import Consolidated, consolidate
 from warehouse.dataset.consolidate.rows import window_seconds
 from warehouse.ledger.commits import Ledger

@@ -6,10 +6,9 @@ import pytest
 
 from configs.steps.eval import EvalStep
 from configs.steps.needle import NeedleStep, condition_name
-from tests.warehouse.graded import GPQA, IFEVAL, WRONG_READING, Graded, answer, answers, checked, score
 from tests.warehouse.report.pages import page_of, page_with_starts
+from tests.warehouse.runs import GPQA, IFEVAL, WRONG_READING, Graded, answer, answers, checked, score, served
 from tests.warehouse.synthetic import FINE, demo_plan, write_demo_run
-from tests.warehouse.visited import served
 from warehouse.ledger.steps.needle import NEEDLES
 from warehouse.ledger.store import Store
 

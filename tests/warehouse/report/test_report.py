@@ -8,7 +8,6 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.warehouse.graded import GPQA, WRONG_READING, Graded, answers, score
 from tests.warehouse.rented import NO_PRICE, close, rent, rent_a_bad_night
 from tests.warehouse.report.pages import (
     AR,
@@ -24,6 +23,7 @@ from tests.warehouse.report.pages import (
     tables_of,
     visit,
 )
+from tests.warehouse.runs import GPQA, WRONG_READING, Graded, answers, score
 from tests.warehouse.synthetic import DEMO, HOSTILE, Behaviour, DemoRun, close_attempt, write_demo_run
 from warehouse.dataset.snapshot import current, publish, read_current
 from warehouse.dataset.tables import ATTEMPTS, K_CURVES, PRODUCT_TABLES, RESULTS_CONSOLIDATED

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.warehouse.report.pages import AR, MTP, row, seen, speed_pair, visit
+from tests.warehouse.runs import SHORT, VisitedRun
 from tests.warehouse.synthetic import only, streamed, window
-from tests.warehouse.visited import SHORT, VisitedRun
 from warehouse.ledger.store import Store
 from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
 from warehouse.report.accuracy_section import TITLE, accuracy_section

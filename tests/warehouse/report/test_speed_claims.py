@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.warehouse.report.pages import AR, MTP, page_of, placebo, row, seen, speed_pair, text_of, viewed, visit
-from tests.warehouse.visited import VisitedRun
+from tests.warehouse.runs import VisitedRun
 from warehouse.dataset.consolidate.comparable import barred, cells_that_fail_parity
 from warehouse.dataset.consolidate.rows import Judged, Result
 from warehouse.dataset.tables import ATTEMPTS, BILLED_PHASES
@@ -16,6 +16,10 @@ from warehouse.report.display.figures import MINUS, NOTHING
 from warehouse.report.display.view import View
 from warehouse.report.placebo_section import placebo_section, start_seconds
 from warehouse.report.steps.throughput import acceptance_section, baseline_section, speed_section
+
+
+def placebos_of(view: View) -> str:
+    return placebo_section(view) or ""
 
 
 def test_a_speed_is_claimed_where_the_pair_of_starts_says_faster_and_the_placebo_holds() -> None:
@@ -240,7 +244,7 @@ def test_the_placebo_says_what_it_could_have_seen_in_each_run_unless_that_is_unk
 @pytest.mark.parametrize(("drift", "said"), [(-0.004, f"{MINUS}0.40 %"), (None, NOTHING)])
 def test_a_drift_that_nothing_could_tell_is_no_drift_of_nought(drift: float | None, said: str) -> None:
     pairs = (speed_pair(MTP, drift=drift), placebo(AR, drift=drift))
-    noise = (placebos_of(seen(AR, MTP, pairs=pairs))).partition("How much a speed varies")[2]
+    noise = placebos_of(seen(AR, MTP, pairs=pairs)).partition("How much a speed varies")[2]
     cells = [each.partition("<")[0] for each in noise.partition("<tbody>")[2].split('<td class="n">')[1:]]
     assert cells[2] == said and "a dash: too few starts to tell one" in noise
 
@@ -283,7 +287,7 @@ def test_a_failed_placebo_of_one_run_does_not_silence_another_run() -> None:
 def test_a_placebo_has_the_weights_of_its_cell_not_acceptance(marks: dict[str, str | int], shown: str | None) -> None:
     mtp = MTP | marks
     of_control = placebo(AR, cell_key="mtp", baseline_cell_key="ar")
-    section = placebo_section(viewed([mtp], [speed_pair(mtp), of_control])) or ""
+    section = placebos_of(viewed([mtp], [speed_pair(mtp), of_control]))
     assert f">{shown or 'AR'}</th>" in section and "replayed" not in section
 
 
@@ -326,8 +330,4 @@ def test_a_drift_that_all_conditions_of_two_starts_share_is_seen() -> None:
     cells = [each.partition("<")[0] for each in joint.partition("<tbody>")[2].split('<td class="n">')[1:]]
     assert cells == ["4", "0.972", "3"], "the category is a part of load c=8; AR's own pair has one condition"
     assert "mtp K=4" in joint and "host/card" in joint
-    assert "All conditions of two starts" not in (placebos_of(seen(AR, MTP, pairs=(placebo(AR),))))
-
-
-def placebos_of(view: View) -> str:
-    return placebo_section(view) or ""
+    assert "All conditions of two starts" not in placebos_of(seen(AR, MTP, pairs=(placebo(AR),)))

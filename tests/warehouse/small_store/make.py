@@ -20,7 +20,7 @@ from pathlib import Path
 from configs.checkout import ROOT
 from tests import fake_run
 from tests.fake_box import FakeBox
-from tests.warehouse.graded import GPQA, answers, score
+from tests.warehouse.runs import GPQA, answers, score
 from tests.warehouse.synthetic import StepWriter, mirrored_demo, write_demo_run
 from warehouse.dataset.snapshot import publish
 from warehouse.ledger.commits import Ledger

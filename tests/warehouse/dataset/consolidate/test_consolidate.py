@@ -12,6 +12,7 @@ import pytest
 
 from configs.load import load_gpu
 from configs.steps.throughput import Condition
+from tests.warehouse.runs import SHORT
 from tests.warehouse.synthetic import (
     DemoRun,
     StepWriter,
@@ -24,7 +25,6 @@ from tests.warehouse.synthetic import (
     streamed,
     window,
 )
-from tests.warehouse.visited import SHORT
 from warehouse.dataset import build
 from warehouse.dataset.build import consolidate
 from warehouse.dataset.consolidate.inputs import batches, comparison_groups, take_inventory

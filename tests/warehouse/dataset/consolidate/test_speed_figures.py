@@ -7,8 +7,8 @@ import pytest
 from configs.load import load_gpu, load_technique
 from configs.schema import PlannedCell
 from configs.steps.throughput import NATURAL, Condition
+from tests.warehouse.runs import SHORT, VisitedRun
 from tests.warehouse.synthetic import StepWriter, celled, demo_plan, only, window
-from tests.warehouse.visited import SHORT, VisitedRun
 from warehouse.dataset.build import Consolidated
 from warehouse.dataset.tables import RESULTS_CONSOLIDATED
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS

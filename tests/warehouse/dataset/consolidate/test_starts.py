@@ -7,9 +7,8 @@ from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
 from flows.results import result_rows
-from tests.warehouse.graded import GPQA, Graded, answers
+from tests.warehouse.runs import GPQA, SHORT, Graded, VisitedRun, answers, served
 from tests.warehouse.synthetic import StepWriter, celled, demo_plan, item, only, window
-from tests.warehouse.visited import SHORT, VisitedRun, served
 from warehouse.dataset import build
 from warehouse.dataset.consolidate.comparable import arguments, differences
 from warehouse.dataset.consolidate.inputs import baseline_among

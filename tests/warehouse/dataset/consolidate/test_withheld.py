@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from configs.cell import Serving
-from tests.warehouse.graded import Graded, answers
 from tests.warehouse.report.pages import row, speed_pair
+from tests.warehouse.runs import SHORT, Graded, VisitedRun, answers
 from tests.warehouse.synthetic import DEMO, celled, demo_plan, only, window, write_demo_run
-from tests.warehouse.visited import SHORT, VisitedRun
 from warehouse.dataset.build import consolidate
 from warehouse.dataset.consolidate.comparable import Output, agreement, barred, cells_that_fail_parity, lossless_cells
 from warehouse.dataset.consolidate.inputs import Raw, take_inventory
