@@ -206,18 +206,14 @@ def test_parity_has_what_was_counted_over_it_and_ar_has_nothing(run: VisitedRun)
 
 
 def test_an_evaluation_has_it_on_the_row_that_counts_over_all_attempts(run: VisitedRun) -> None:
-    key = run.key("mtp", 2)
-    parts = []
+    step = run.step("eval-tiny", "mtp", 2)
     for attempt in (1, 2):
-        step = StepWriter(run.ledger, key, "eval-tiny", attempt)
-        step.parts = parts
-        step.provenance(machine="node-1 card-1")
-        step.write(EVAL_ITEMS, [{"item_id": f"q{attempt}", "gold": "A", "last_letter": "A", "body": "(A)"}])
-        step.write(ENGINE_COUNTED, [COUNTED])
+        step.attempt = attempt
+        row = {"item_id": f"q{attempt}", "gold": "A", "last_letter": "A", "body": "(A)"}
+        step.provenance(machine="node-1 card-1").write(EVAL_ITEMS, [row]).write(ENGINE_COUNTED, [COUNTED])
     step.commit()
-    counting, diagnostic = (
-        only(run.built().results, step="eval-tiny", extractor=f"{name}-letter") for name in ("last", "first")
-    )
+    found = run.built().results
+    counting, diagnostic = (only(found, extractor=f"{name}-letter") for name in ("last", "first"))
     assert (counting["drafts"], counting["acceptance_length"]) == (8, 2.5)
     assert diagnostic.get("drafts") is None
 

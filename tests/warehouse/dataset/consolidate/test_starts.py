@@ -8,12 +8,11 @@ from configs.load import load_sweep
 from configs.schema import PlannedCell
 from flows.results import result_rows
 from tests.warehouse.runs import GPQA, SHORT, Graded, VisitedRun, answers, served
-from tests.warehouse.synthetic import StepWriter, celled, demo_plan, item, only, window
+from tests.warehouse.synthetic import celled, demo_plan, item, only, window
 from warehouse.dataset import build
 from warehouse.dataset.consolidate.comparable import arguments, differences
 from warehouse.dataset.consolidate.inputs import baseline_among
 from warehouse.dataset.snapshot import publish
-from warehouse.ledger.commits import Part
 from warehouse.ledger.steps.eval_tiny import EVAL_ITEMS
 from warehouse.ledger.steps.parity import PARITY_OUTPUTS
 from warehouse.ledger.store import Store
@@ -80,10 +79,9 @@ def test_two_starts_are_one_figure_and_two_visits(local: Store) -> None:
 
 def continued(run: VisitedRun, *attempts: tuple[Row | None, float, range]) -> None:
     """A start of AR in several attempts, by their provenance, rate and repeats; the last one commits all."""
-    parts: list[Part] = []
+    step = run.step("throughput", "ar")
     for number, (place, tok_s, repeats) in enumerate(attempts, 1):
-        step = StepWriter(run.ledger, run.key("ar"), "throughput", attempt=number)
-        step.parts = parts
+        step.attempt = number
         if place is not None:
             step.provenance(**place)
         step.write(WINDOWS, [window(SHORT, repeat, tok_s) for repeat in repeats])
@@ -169,8 +167,8 @@ def test_a_technique_is_not_blamed_for_what_a_start_of_ar_does_too(local: Store)
     answers = [("ar", None, "", 0, [1, 2]), ("mtp", 2, "", 0, [9, 9]), ("ar", None, "@2", 1, [1, 3])]
     for technique, k, visit, number, ids in answers:
         run.visit(technique, k, 100.0, visit)
-        step = StepWriter(run.ledger, run.key(technique, k), f"parity{visit}")
-        step.write(PARITY_OUTPUTS, [{"prompt_id": "p", "pass": number, "token_ids": ids}]).commit()
+        outputs = [{"prompt_id": "p", "pass": number, "token_ids": ids}]
+        run.step(f"parity{visit}", technique, k).write(PARITY_OUTPUTS, outputs).commit()
     built = run.built()
     control = only(built.results, step="parity", technique="ar")
     assert (control["parity_equal"], control["parity_n"], control["first_divergence"]) == (0, 1, 1)
@@ -266,10 +264,8 @@ def test_graded_on_another_server_than_timed_is_suspect_and_not_compared(local: 
     run = Graded(local, GPQA)
     run.answered("ar", None, answers(50, range(40)))
     run.answered("mtp", 4, answers(50, range(40)), argv=TIMED.replace("16384", "32768"))
-    for name, table, row in (
-        ("eval-tiny", EVAL_ITEMS, item(0, right=True)), ("throughput", WINDOWS, window(SHORT, 0, 100.0))
-    ):  # fmt: skip
-        run.step(name, "mtp", 4).write(table, [row]).provenance(argv=TIMED).commit()
+    run.step("eval-tiny", "mtp", 4).write(EVAL_ITEMS, [item(0, right=True)]).provenance(argv=TIMED).commit()
+    run.step("throughput", "mtp", 4).write(WINDOWS, [window(SHORT, 0, 100.0)]).provenance(argv=TIMED).commit()
     built = run.built()
     row = only(built.results, step="eval-gpqa", technique="mtp", extractor="last-in-body")
     assert (row["verdict"], row["reasons"]) == ("suspect", ["argv_differs"])

@@ -14,11 +14,8 @@ from botocore.config import Config
 from tasks.engine.server import free_port
 from tasks.host.environments import ensure
 
-KEYS = {
-    "AWS_ACCESS_KEY_ID": "testaccesskey",
-    "AWS_SECRET_ACCESS_KEY": "testsecretkey1",
-    "AWS_DEFAULT_REGION": "us-east-1",
-}
+KEYS = {"AWS_ACCESS_KEY_ID": "testaccesskey", "AWS_SECRET_ACCESS_KEY": "testsecretkey1"}
+KEYS |= {"AWS_DEFAULT_REGION": "us-east-1"}
 BUCKET = "sweeps"
 
 
@@ -32,9 +29,8 @@ class S3Server:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.argv, env=os.environ | self.env, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
-            )
+            env = os.environ | self.env
+            self.process = subprocess.Popen(self.argv, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + 60
         while True:
             assert self.process.poll() is None, self.log.read_text()[-2000:]
