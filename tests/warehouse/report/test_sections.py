@@ -74,7 +74,7 @@ def table_of(view: View, label: str) -> list[str]:
     return [cell.partition(">")[2].partition("<")[0] for cell in body.split("<t")[2:]]
 
 
-def controls(mode: str = "fixed", *told: dict[str, float]) -> list[Row]:
+def controls(mode: str, *told: dict[str, float]) -> list[Row]:
     """Starts of the AR that mtp's cell of run r2 brought along, as measured."""
     named = {"role": "control", "cell_key": "mtp", "model": "m", "precision": "bf16", "run_id": "r2", "mode": mode}
     return [visit(number, **named | each) for number, each in enumerate(told, 1)]
@@ -82,12 +82,8 @@ def controls(mode: str = "fixed", *told: dict[str, float]) -> list[Row]:
 
 def test_an_ar_cell_says_how_many_speedups_it_divides_and_one_of_another_run_hides_no_control() -> None:
     bracketed = MTP | {"run_id": "r2"}
-    view = seen(
-        AR,
-        bracketed,
-        pairs=(speed_pair(bracketed, baseline_value=80.0),),
-        visits=controls("fixed", {"tok_s": 79.0}, {"tok_s": 81.0}),
-    )
+    starts = controls("fixed", {"tok_s": 79.0}, {"tok_s": 81.0})
+    view = seen(AR, bracketed, pairs=(speed_pair(bracketed, baseline_value=80.0),), visits=starts)
     assert table_of(view, "AR baseline")[-1] == "–", "no speedup has it for a divisor"  # noqa: RUF001
     assert table_of(view, "AR as the control of other cells")[2:] == ["79.0, 81.0", "80.0", "6", "", "mtp K=4"]
     assert table_of(seen(AR, MTP, pairs=(speed_pair(MTP),)), "AR baseline")[-1] == "1"
