@@ -9,7 +9,6 @@ from tests.configs.conftest import Write
 TECHNIQUE = "name: wide\nmethod: ngram\ntakes_k: true\nengine_args: [{args}]\n"
 ROW = "  - {model: tiny-gemma4, precision: bf16, technique: wide, k: 4}\n"
 
-
 SHARDED = {"--tensor-parallel-size, '2'": "--tensor-parallel-size", "-tp=2": "--tensor-parallel-size",
            "--pipeline_parallel_size=2": "--pipeline-parallel-size", "-dp, '4'": "--data-parallel-size"}  # fmt: skip
 
@@ -21,9 +20,7 @@ def test_cards_belong_to_the_engine_that_ar_has_too(refused: Write, sweep_text: 
     assert message.endswith("accepted: in `args` of the sweep's engine")
 
 
-def test_other_arguments_are_an_engines_or_a_techniques_own_and_k_and_draft_where_rows_say_none(
-    write: Write, sweep_text: str
-) -> None:
+def test_other_arguments_are_an_engines_or_a_techniques_own(write: Write, sweep_text: str) -> None:
     write(TECHNIQUE.format(args="--kv-cache-dtype, fp8"), "techniques/wide.yaml")
     assert load_sweep(write(sweep_text + ROW)).cells[2].technique == "wide"
     write(ENGINE.format(field="args", args="--load-format=runai_streamer, --kv-cache-dtype, fp8"), "engines/own.yaml")

@@ -39,9 +39,7 @@ def keys(path: str) -> list[str]:
     return [planned.cell.cell_key for planned in expand(load_sweep(path)).cells]
 
 
-def test_neither_style_nor_name_suite_or_gpu_of_a_sweep_is_part_of_a_key_and_cells_keep_their_order(
-    write: Write, sweep_text: str
-) -> None:
+def test_no_style_name_suite_or_gpu_is_part_of_a_key_and_cells_keep_order(write: Write, sweep_text: str) -> None:
     reordered = """\
 cells:
   - technique: ar

@@ -146,9 +146,7 @@ class DemoRun:
     def step(self, name: str, technique: str, k: int | None = None, *, int8: bool = False) -> StepWriter:
         return StepWriter(self.ledger, self.key(technique, k, int8=int8), name)
 
-    def outputs(
-        self, technique: str, k: int | None, *passes: Mapping[str, list[int]], gap: float | None = None
-    ) -> None:
+    def outputs(self, technique: str, k: int | None, *passes: Mapping[str, Any], gap: float | None = None) -> None:
         """A committed parity step: tokens by prompt in each pass; `gap` is between the best two, everywhere."""
         step = self.step("parity", technique, k)
         step.provenance(machine="node-1 card-1")

@@ -194,17 +194,16 @@ def test_the_margin_is_the_evaluations(local: Store) -> None:
     assert pair["n_needed"] > 198 and str(pair["n_needed"]) in pair["wording"]
 
 
-OTHERWISE = {
+OTHERWISE: dict[str, Any] = {
     "in other words": ({"prompt_hash": "choices in another order"}, {}, "1 of 50 items were asked in other words"),
     "more answers": ({}, {"samples": 2}, "50 items have another number of answers"),
     "other readers": ({}, {"extractor_version": 0}, "graded by different readers: run `sweep regrade RUN`"),
 }
 
 
-@pytest.mark.parametrize(("one", "all_of_them", "said"), OTHERWISE.values(), ids=OTHERWISE)
-def test_arms_that_were_asked_or_graded_otherwise_are_not_compared_and_the_row_says_so(
-    run: Graded, one: dict[str, str], all_of_them: dict[str, Any], said: str
-) -> None:
+@pytest.mark.parametrize("how", OTHERWISE)
+def test_arms_that_were_asked_or_graded_otherwise_are_not_compared_and_the_row_says_so(run: Graded, how: str) -> None:
+    one, all_of_them, said = OTHERWISE[how]
     run.answered("ar", None, answers(50, range(40)))
     others = answers(50, range(40), **all_of_them)
     others[7] |= one

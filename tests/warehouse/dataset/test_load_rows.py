@@ -219,7 +219,7 @@ def test_requests_sent_together_and_the_last_ones_are_no_part_of_latencies_or_cu
     assert only(built.results, technique="ar", condition="load c=2, coding")["truncated"] == 2
 
 
-def test_goodput_is_what_keeps_every_limit_and_percentiles_that_so_few_prompts_cannot_bound_are_not_told(
+def test_goodput_keeps_every_limit_and_percentiles_that_few_prompts_cannot_bound_are_untold(
     built: Consolidated,
 ) -> None:
     row = only(built.load, technique="mtp", condition="load c=1, coding")

@@ -110,9 +110,7 @@ def test_what_was_offered_and_answered_is_told_and_who_could_not_follow(built: C
     assert not only(built.results, condition=LIGHT.name)["details"]
 
 
-def test_latencies_run_from_the_moment_a_request_was_due_and_goodput_is_of_all_stated_limits(
-    built: Consolidated,
-) -> None:
+def test_latencies_run_from_the_moment_a_request_was_due_and_goodput_is_of_all_limits(built: Consolidated) -> None:
     light = only(built.load, condition=LIGHT.name)
     assert light["ttft_p50_ms"] == pytest.approx(30 + 1000 * LATE_S, abs=1)
     assert light["e2e_p50_ms"] == pytest.approx(1000 * (ANSWER_S + LATE_S), abs=1)

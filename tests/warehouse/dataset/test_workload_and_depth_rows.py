@@ -73,9 +73,7 @@ def window(answers: Sequence[Row], accepted: float) -> Row:
     }  # fmt: skip
 
 
-def visit(
-    ledger: Ledger, key: str, name: str, token_s: dict[str, float], accepted: float, programs: Sequence[str]
-) -> None:
+def visit(ledger: Ledger, key: str, name: str, token_s: Row, accepted: float, programs: Sequence[str]) -> None:
     step = StepWriter(ledger, key, name).provenance(machine="node-1 card-1")
     for workload, concurrency in product(token_s, SPEC.concurrencies):
         for repeat, noise in enumerate(NOISE):
@@ -161,9 +159,7 @@ def test_the_page_has_bars_per_load_and_fast_and_correct_in_one_row(built: Conso
     assert "copies of one prompt are sent together" in page
 
 
-def test_no_single_workload_is_the_headline_and_where_nothing_else_was_timed_the_rates_are_theirs(
-    built: Consolidated,
-) -> None:
+def test_no_single_workload_is_the_headline_and_alone_the_rates_are_theirs(built: Consolidated) -> None:
     view = view_of(built)
     [said] = answers(view)
     assert said.verdict == "By workload: see Workloads." and "code" not in said.evidence

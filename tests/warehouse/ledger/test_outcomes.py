@@ -123,7 +123,7 @@ def flow(began: float | None, heard: float) -> Span:
         pytest.param(story(1000), [], [flow(100, 900), flow(950, 1010)], 1010, id="an earlier flow"),
     ],
 )
-def test_it_was_up_until_the_last_that_was_heard_and_its_idle_time(
+def test_it_was_up_until_the_last_heard(
     asked: PlacementStory, runner: list[float], flows: list[Span], heard: float
 ) -> None:
     assert end_after(asked, [at(each) for each in runner], flows) == START_S + heard + IDLE_S

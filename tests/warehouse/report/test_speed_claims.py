@@ -12,10 +12,12 @@ from warehouse.dataset.tables import ATTEMPTS, BILLED_PHASES
 from warehouse.ledger.store import Store
 from warehouse.report.answer import caveats
 from warehouse.report.cost_section import cost_section
-from warehouse.report.display.figures import MINUS, NOTHING
+from warehouse.report.display.figures import MINUS, NOTHING, Row
 from warehouse.report.display.view import View
 from warehouse.report.placebo_section import placebo_section, start_seconds
 from warehouse.report.steps.throughput import acceptance_section, baseline_section, speed_section
+
+REPLAYED, DUMMY = {"acceptance_source": "replayed:anchors"}, {"weights": "dummy"}
 
 
 def placebos_of(view: View) -> str:
@@ -106,13 +108,12 @@ def test_ar_of_another_gpu_or_measured_again_does_not_remove_the_one_that_a_spee
 @pytest.mark.parametrize(
     ("columns", "sign", "legend"),
     [
-        ({"weights": "dummy"}, "†", "† dummy weights"),
-        ({"acceptance_source": "replayed:anchors"}, "‡", "‡ acceptance replayed from anchors"),
-        ({"weights": "dummy", "acceptance_source": "replayed:anchors"}, "†‡",
-         "† dummy weights, ‡ acceptance replayed from anchors"),
-        ({"weights": "dummy", "made_up": "weights=dummy, routing=random"}, "†¶", "† dummy weights, ¶ experts drawn"),
+        (DUMMY, "†", "† dummy weights"),
+        (REPLAYED, "‡", "‡ acceptance replayed from anchors"),
+        (DUMMY | REPLAYED, "†‡", "† dummy weights, ‡ acceptance replayed from anchors"),
+        (DUMMY | {"made_up": "weights=dummy, routing=random"}, "†¶", "† dummy weights, ¶ experts drawn"),
     ],
-)  # fmt: skip
+)
 def test_what_was_not_truly_run_is_said_wherever_its_figure_is(columns: dict[str, str], sign: str, legend: str) -> None:
     words = re.sub("[†‡¶] ", "", legend)
     mtp = MTP | columns | {"acceptance_length": 3.1, "tokens_per_step": 3.1, "acceptance_by_position": [0.9, 0.8]}
@@ -277,18 +278,13 @@ def test_a_failed_placebo_of_one_run_does_not_silence_another_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("marks", "shown"),
-    [
-        ({"acceptance_source": "replayed:anchors"}, None),
-        ({"weights": "dummy"}, "AR†"),
-        ({"weights": "dummy", "denoising_steps": 16}, "AR†"),
-    ],
+    ("marks", "shown"), [(REPLAYED, "AR"), (DUMMY, "AR†"), (DUMMY | {"denoising_steps": 16}, "AR†")]
 )
-def test_a_placebo_has_the_weights_of_its_cell_not_acceptance(marks: dict[str, str | int], shown: str | None) -> None:
+def test_a_placebo_has_the_weights_of_its_cell_not_acceptance(marks: Row, shown: str) -> None:
     mtp = MTP | marks
     of_control = placebo(AR, cell_key="mtp", baseline_cell_key="ar")
     section = placebos_of(viewed([mtp], [speed_pair(mtp), of_control]))
-    assert f">{shown or 'AR'}</th>" in section and "replayed" not in section
+    assert f">{shown}</th>" in section and "replayed" not in section
 
 
 def test_a_start_takes_what_tries_that_ended_well_say_starting_took() -> None:

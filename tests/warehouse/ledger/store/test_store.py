@@ -49,9 +49,7 @@ def test_listing_stays_inside_its_folder_and_is_sorted(store: Store) -> None:
     assert store.list("") == ["runs-other/c", "runs/a/x", "runs/b"]
 
 
-def test_age_is_by_the_stores_clock_and_a_listing_tells_what_has_changed_and_for_how_long_nobody_wrote(
-    store: Store,
-) -> None:
+def test_age_is_by_the_stores_clock_and_a_listing_tells_what_has_changed_and_how_long_ago(store: Store) -> None:
     store.put_new("young", b"")
     age_s = store.age_s("young")
     assert age_s is not None and -2 <= age_s < 30
