@@ -24,7 +24,6 @@ cells:
 
 @pytest.fixture
 def sweep_text() -> str:
-    """A sweep without a fault."""
     return SWEEP
 
 

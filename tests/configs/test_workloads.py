@@ -101,7 +101,6 @@ def test_workloads_of_ones_own_are_a_file_that_is_named_by_its_path_or_a_list(wr
 
 
 def step_with(write: Write, workloads: object) -> PromptsStep:
-    """The only step of a suite that is written with these."""
     write(f"name: mine\nsteps:\n  - step: prompts\n    workloads: {workloads}\n", "suites/mine.yaml")
     [found] = load_suite("mine", Library.beside(Path())).steps
     assert isinstance(found, PromptsStep)

@@ -30,7 +30,6 @@ class StandingClock(Clock):
 
 
 def at(seconds: float) -> str:
-    """A moment."""
     return iso_of(START_S + seconds)
 
 

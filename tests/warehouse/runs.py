@@ -37,8 +37,6 @@ class MinuteByMinute(Clock):
 
 
 class VisitedRun(DemoRun):
-    """A run whose throughput is measured in visits."""
-
     def __init__(
         self, store: Store, design: Design = "bracketed", run_id: str = "run", cells: Sequence[PlannedCell] = ()
     ) -> None:
@@ -82,7 +80,6 @@ class VisitedRun(DemoRun):
 
 
 def served(planned: PlannedCell, max_model_len: int) -> PlannedCell:
-    """The same cell with another context length."""
     return celled(planned, serving=planned.cell.serving.model_copy(update={"max_model_len": max_model_len}))
 
 
@@ -100,7 +97,6 @@ def mirrored_pair(store: Store, spec: MeasuredStep) -> tuple[Ledger, str, str]:
 
 
 def view_of(built: Consolidated) -> View:
-    """What the page is drawn from."""
     rows, pairs, load = (
         [dict.fromkeys(table.column_names()) | row for row in found]
         for table, found in ((RESULTS_CONSOLIDATED, built.results), (PAIRS, built.pairs), (LOAD, built.load))
@@ -140,7 +136,6 @@ def checked(n: int, right: Collection[int]) -> list[dict[str, Any]]:
 
 
 def score(metric: str, value: float, n: int, **columns: Any) -> dict[str, Any]:
-    """A figure that the framework reported itself."""
     return {
         "suite": "eval-gpqa", "framework": "lm-eval", "framework_version": "0.4.13", "dataset_revision": "abc123",
         "source": "framework", "extractor": None, "metric": metric, "value": value, "stderr": 0.03, "n": n,
@@ -166,6 +161,5 @@ class Graded(DemoRun):
         verdict: tuple[str, list[str], list[str]] = FINE,
         **provenance: Any,
     ) -> None:
-        """One committed evaluation of one cell."""
         writer = self.step(step, technique, k).write(EVAL_SAMPLES, given).write(EVAL_SCORES, reported)
         writer.provenance(**provenance).judge((None, None, *verdict)).commit(*verdict[:2], wall_s=90.0)

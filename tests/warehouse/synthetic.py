@@ -62,7 +62,6 @@ class StepWriter:
 
 
 def window(condition: Condition, repeat: int, tok_s: float, *, mode: str = "fixed", **engine: Any) -> Row:
-    """A window of the condition at a given rate."""
     tokens = condition.output_tokens * max(condition.requests, condition.concurrency)
     return _shape(condition, mode, repeat) | {
         "requests": condition.requests, "wall_s": tokens / tok_s, "completion_tokens": tokens, "chars": tokens * 4,
@@ -71,7 +70,6 @@ def window(condition: Condition, repeat: int, tok_s: float, *, mode: str = "fixe
 
 
 def streamed(condition: Condition, index: int, ttft_ms: float, tpot_ms: float, text: str = "") -> Row:
-    """A streamed request of the condition."""
     return _shape(condition, "stream", 0) | {
         "request_id": f"{condition.name}/stream-0/{index}", "completion_tokens": condition.output_tokens,
         "ttft_ms": ttft_ms, "tpot_ms": tpot_ms, "text": text,
@@ -86,8 +84,6 @@ def _shape(condition: Condition, mode: str, repeat: int) -> Row:
 
 
 class Behaviour(NamedTuple):
-    """How a made-up cell behaves."""
-
     tok_s: float
     by_position: tuple[float, ...] = ()
     parity_breaks: tuple[int, ...] = ()
@@ -124,7 +120,6 @@ def mirrored_demo() -> Plan:
 
 
 def celled(planned: PlannedCell, **cell: Any) -> PlannedCell:
-    """The same cell with other facts."""
     return planned.model_copy(update={"cell": planned.cell.model_copy(update=cell)})
 
 
@@ -162,7 +157,6 @@ class DemoRun:
 
 
 def only(found: Sequence[dict[str, Any]], **columns: Any) -> dict[str, Any]:
-    """The one row that has these values."""
     [row] = [row for row in found if all(row.get(name) == value for name, value in columns.items())]
     return row
 

@@ -119,7 +119,6 @@ def run(local: Store) -> Graded:
 
 
 def logged(run: Graded, technique: str, k: int | None, n: int) -> None:
-    """A committed evaluation with its response log."""
     said = {"suite": "eval-gpqa", "occurrence": 0, "sample": 0, "body": "The answer is (A).", "reasoning": "long " * 50}
     step = run.step("eval-gpqa", technique, k).write(EVAL_SAMPLES, answers(n, range(n - 1)))
     step.write(EXCHANGES, [said | {"request_hash": f"r{i}", "prompt_hash": f"p{i}"} for i in range(n)])

@@ -33,8 +33,6 @@ KNOWN: Row = {
 
 
 class EnergisedRun(DemoRun):
-    """A run whose cells have a memory step, in visits of a design."""
-
     def __init__(self, store: Store, design: str = "mirrored", mtp_max_model_len: int | None = None) -> None:
         plan = demo_plan()
         ar = plan.cells[AR].cell
@@ -50,7 +48,6 @@ class EnergisedRun(DemoRun):
         return StepWriter(self.ledger, self.plan.cells[place].cell.cell_key, step).provenance(machine=machine)
 
     def start(self, place: int, visit: str = "", **said: Any) -> None:
-        """One committed start of a cell, or of its control."""
         step = self.writer(place, f"memory{visit}").write(MEMORY_STARTS, [{**KNOWN, **said}])
         step.judge((CONDITION, MODE, *FINE)).commit()
 

@@ -23,7 +23,6 @@ from warehouse.ledger.tables import sha256_hex
 
 
 def measure(store: Store, run_id: str, cell: int = 0, clock: Clock = SYSTEM) -> None:
-    """One more committed step."""
     run = DemoRun(store, run_id, clock)
     step = StepWriter(run.ledger, run.plan.cells[cell].cell.cell_key, "eval-tiny")
     step.write(EVAL_ITEMS, [item(index, right=True) for index in range(4)]).commit()

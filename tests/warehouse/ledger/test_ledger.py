@@ -116,7 +116,6 @@ def elsewhere(name: str) -> str:
 
 
 def said_by(code: str, *words: str | Path, before: Sequence[str] = ()) -> str:
-    """What Python says in another process."""
     argv = [*before, sys.executable, "-c", code, *words]
     return subprocess.run(argv, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True).stdout.strip()
 
@@ -294,8 +293,6 @@ def test_an_attempt_is_never_shorter_than_what_its_runner_counted(local: Store) 
 
 
 class CountedStore:
-    """A store that counts what is asked of it."""
-
     def __init__(self, store: Store) -> None:
         self.store, self.url = store, store.url
         self.gets, self.lists = list[str](), list[str]()

@@ -39,8 +39,6 @@ class Fake(BaseHTTPRequestHandler):
 
 
 class FakeGoogle(Fake):
-    """Objects by `/bucket/key`."""
-
     objects: ClassVar[dict[str, bytes]] = {}
     lock: ClassVar[threading.Lock] = threading.Lock()
     failures: ClassVar[list[int]] = []

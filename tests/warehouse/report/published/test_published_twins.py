@@ -30,7 +30,6 @@ def measured(technique: str = "mtp", tok_s: float | None = 180.0, **columns: obj
 
 
 def found(*rows: Row) -> dict[tuple[str, str], Twin]:
-    """Twins by write-up and figure."""
     return {(twin.published.write_up.name, twin.figure): twin for twin in twins(rows, PUBLISHED)}
 
 

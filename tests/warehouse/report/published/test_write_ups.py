@@ -13,7 +13,6 @@ from warehouse.report.published.read import UNITS, PublishedRow, WriteUp, load_w
 
 
 def row_of(name: str, **identity: object) -> PublishedRow:
-    """The one row of a write-up that has these values."""
     rows = load_write_up(name).rows
     [found] = [row for row in rows if all(getattr(row, field) == value for field, value in identity.items())]
     return found
