@@ -119,12 +119,16 @@ def pack(run: Run, folder: Path, text: str = SWEEP, **more: str) -> str:
     return run("pack.sh", str(folder), str(folder / "here"), str(folder / "mine.yaml"), **more)
 
 
+def unpack(run: Run, carried: Path) -> str:
+    run("keep.sh", str(carried), str(carried.parent / "store"))
+    return run("unpack.sh")
+
+
 @pytest.mark.slow(53)
 def test_a_lease_measures_brings_the_store_back_and_the_next_goes_on(tmp_path: Path, carried: Path, run: Run) -> None:
     here = tmp_path / "here"
     assert "acceptance=replayed:mtp-gb10-31b" in pack(run, tmp_path)
-    run("keep.sh", str(carried), str(tmp_path / "store"))
-    assert "vLLM answers" in run("unpack.sh")
+    assert "vLLM answers" in unpack(run, carried)
     assert "is for the next lease" in run("work.sh", "60", LEASE_S="900"), "a bracket is not begun to be cut"
     said = run("work.sh", "240", "mtp")
     assert "the workers have ended" in said and "ended with 0" in said
@@ -152,8 +156,7 @@ def test_a_lease_measures_brings_the_store_back_and_the_next_goes_on(tmp_path: P
 def test_a_lease_measures_the_runs_packed_for_it_and_no_earlier_ones(tmp_path: Path, carried: Path, run: Run) -> None:
     for k in (2, 4):
         pack(run, tmp_path, SWEEP.replace("k: 2", f"k: {k}"))
-    run("keep.sh", str(carried), str(tmp_path / "store"))
-    run("unpack.sh")
+    unpack(run, carried)
     assert len(run_ids(open_store(str(tmp_path / "host" / "store")))) == 2
     said = run("work.sh", "60", "K=2", "K=4", LEASE_S="1")
     assert "K=4 (" in said and "is for the next lease" in said and "K=2 (" not in said
@@ -162,8 +165,7 @@ def test_a_lease_measures_the_runs_packed_for_it_and_no_earlier_ones(tmp_path: P
 @pytest.mark.slow(8)
 def test_of_runs_for_several_cards_those_of_the_lent_one_are_measured(tmp_path: Path, carried: Path, run: Run) -> None:
     pack(run, tmp_path, GPUS="h100 h200")
-    run("keep.sh", str(carried), str(tmp_path / "store"))
-    run("unpack.sh")
+    unpack(run, carried)
     said = run("work.sh", "60", "mtp", LEASE_S="1")
     assert "h100 was planned (NVIDIA H100 80GB HBM3), this is NVIDIA H200" in said
     assert "is for the next lease" in said, "the other run is this card's"
@@ -186,8 +188,7 @@ def test_a_part_that_would_not_travel_is_told_of_and_nothing_measured_without_al
 def test_a_cell_that_never_starts_goes_into_the_dataset_with_a_reason(tmp_path: Path, carried: Path, run: Run) -> None:
     here = tmp_path / "here"
     pack(run, tmp_path)
-    run("keep.sh", str(carried), str(tmp_path / "store"))
-    run("unpack.sh")
+    unpack(run, carried)
     assert "ended with 1" in run("work.sh", "240", "mtp", FAKE_ENGINE_BROKEN="serve")
     run("back.sh", str(tmp_path / "out" / "store.tar.gz"), str(here))
     store = open_store(str(here))

@@ -312,14 +312,11 @@ def test_a_technique_that_only_samples_is_given_no_parity_and_the_plan_says_so()
     assert [label for label, why in full.left_out if why.startswith("parity: ")] == [diffusion.cell.label]
 
 
-def test_the_default_run_id_is_the_same_for_the_same_plan_and_another_for_another_revision() -> None:
+def test_a_better_guess_continues_the_same_run_and_another_revision_is_another_one() -> None:
     first, again = plan("tiny-quick"), plan("tiny-quick")
     other = expand(load_sweep("tiny-quick"), revision_of=str.upper)
     assert default_run_id(first) == default_run_id(again) == f"tiny-quick-{first.config_hash[:8]}"
     assert default_run_id(other) != default_run_id(first)
-
-
-def test_a_better_guess_of_what_is_only_forecast_continues_the_same_run() -> None:
     full = plan("full")
 
     def with_first(**fields: float) -> Plan:

@@ -43,14 +43,11 @@ def test_a_step_that_is_timed_is_measured_in_every_start(sweep: str, measured: s
     assert [each.name for start in starts for each in start.measurements] == measured.split()
 
 
-def test_rows_are_named_as_llama_benchy_names_them() -> None:
+def test_rows_are_named_as_llama_benchy_names_them_and_priced_with_their_warm_up() -> None:
     shapes = [*depth(depths=[0, 4096], concurrencies=[1, 4]).shapes()]
     assert [each.prefill_name for each in shapes] == ["pp2048", "pp2048 @ d4096", "pp2048 c=4", "pp2048 @ d4096 c=4"]
     assert [each.decode_name for each in shapes[:2]] == ["tg128", "tg128 @ d4096"]
     assert shapes[1].context_tokens == 4096 + 2048
-
-
-def test_every_run_is_priced_with_its_warm_up_at_its_depth() -> None:
     cell = plan("depth").cells[0].cell
     priced = [(Work(4, tokens, 128), Work(WARM_UP_LENGTHS, tokens, 1)) for tokens in (2048, 6144, 10240)]
     assert depth().workload(cell) == tuple(chain(*priced))

@@ -39,11 +39,15 @@ def test_the_last_answer_in_the_body_counts_and_the_seeds_readers_are_shown_lyin
     assert others["strict", "accuracy"]["details"] == [said]
 
 
-def test_readers_that_agree_are_ok(run: Graded) -> None:
+def test_readers_that_agree_are_ok_and_a_framework_without_a_verdict_of_its_own_has_no_row(run: Graded) -> None:
     run.answered("ar", None, answers(10, range(7)), score("exact_match,none", 0.7, 10))
-    found = run.built().results
+    run.answered("mtp", 4, answers(4, {0}, framework_correct=None, framework_answer=None))
+    rows = run.built().results
+    found = [row for row in rows if row["technique"] == "ar"]
     assert len(found) == 6 and {row["verdict"] for row in found} == {"ok"}
     assert only(found, extractor="last-in-body")["readers_agree"] == 1.0
+    silent = {row["extractor"] for row in rows if row["technique"] == "mtp"}
+    assert silent == {"last-in-body", "strict", "flexible", "first"}
 
 
 def test_answers_to_one_item_are_one_cluster(local: Store) -> None:
@@ -90,11 +94,6 @@ def test_a_checked_suite_counts_by_its_strict_metric_whatever_the_framework_aver
         ("reported", "prompt_level_strict_acc", "ok"),
         ("reported", "final_acc", "ok"),
     }
-
-
-def test_a_framework_without_a_verdict_of_its_own_has_no_row(run: Graded) -> None:
-    run.answered("ar", None, answers(4, {0}, framework_correct=None, framework_answer=None))
-    assert {row["extractor"] for row in run.built().results} == {"last-in-body", "strict", "flexible", "first"}
 
 
 def test_a_committed_evaluation_without_answers_is_still_a_row(run: Graded) -> None:

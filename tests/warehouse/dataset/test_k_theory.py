@@ -58,12 +58,9 @@ def out(*rows: Row) -> list[str]:
     return sorted(said(*rows))
 
 
-def test_what_is_far_behind_in_every_condition_is_out_and_the_sentence_says_by_how_much() -> None:
+def test_what_is_far_behind_in_every_condition_is_out_and_what_could_still_win_in_one_is_kept() -> None:
     found = said(point(0, 100), point(2, 150), point(8, 110), point(8, 90, "8k"), point(2, 150, "8k"))
     assert found == {"cell-8": "K=8 is out: 8k 0.60 x K=2; short c=1 0.73 x K=2"}
-
-
-def test_what_could_still_win_in_one_condition_given_how_starts_may_differ_is_kept() -> None:
     assert out(point(0, 100), point(2, 150), point(4, 132)) == [], "12 % behind: two starts may differ by that"
     assert out(point(0, 100), point(2, 150), point(4, 120)) == ["cell-4"]
     assert out(point(0, 100), point(2, 150, noise=0.3), point(4, 120, noise=0.3)) == []

@@ -245,16 +245,15 @@ def test_seconds_stand_with_the_whole_suite_and_still_sum(built: Consolidated) -
     assert fsum(row["gpu_s"] or 0.0 for row in visits) == pytest.approx(36)
 
 
-def test_the_page_has_curves_against_load_and_bars_by_category(built: Consolidated) -> None:
+def test_the_page_has_curves_and_bars_and_where_nothing_else_was_timed_the_whole_suite_is_its_headline(
+    built: Consolidated,
+) -> None:
     page = load_section(view_of(built)) or ""
     assert page.count("<polyline") == 6, "rate, first token and time per token, of two cells"
     assert "Good are requests that keep TTFT 35 ms, TPOT 20 ms." in page
     bars = category_section(view_of(built)) or ""
     assert "Speedup by category, 1 in flight" in bars and "Speedup by category, 2 in flight" in bars
     assert "coding: mtp K=4 2.2" in bars
-
-
-def test_where_nothing_else_was_timed_the_whole_suite_is_the_headline(built: Consolidated) -> None:
     view = view_of(built)
     assert {row["condition"] for row in view.rates} == {"load c=1", "load c=2"}
     [first, *_] = [row for row in view.rows if row["condition"] == "load c=1"]

@@ -91,14 +91,13 @@ def consolidated(local: Store, light: list[Row] | None = None) -> Consolidated:
     return consolidate(local, ["r1"])
 
 
-def test_a_schedule_has_no_tokens_per_second_and_no_speedup(built: Consolidated) -> None:
+def test_a_schedule_has_no_speed_and_tells_what_was_offered_and_answered_and_who_could_not_follow(
+    built: Consolidated,
+) -> None:
     assert len(built.results) == 6 and all(row.get("tok_s") is None for row in built.results)
     assert all(row.get("speedup") is None for row in built.results) and not built.pairs
     row = only(built.results, condition=LIGHT.name)
     assert (row["mode"], row["concurrency"], row["verdict"]) == ("open", None, "ok")
-
-
-def test_what_was_offered_and_answered_is_told_and_who_could_not_follow(built: Consolidated) -> None:
     light, heavy = (only(built.load, condition=load.name) for load in (LIGHT, HEAVY))
     assert (light["offered_s"], light["arrival"], light["overloaded"]) == (2, "poisson", False)
     assert light["requests_s"] == pytest.approx(2, rel=0.2) and light["in_flight"] == pytest.approx(2, rel=0.4)

@@ -77,7 +77,7 @@ def test_the_next_flow_reads_off_the_record_what_this_one_saw_and_the_columns_of
     assert not (row.is_failed_try and row.fault is Fault.CLOUD), "spot nodes vanish, and the policy bounds how often"
 
 
-def test_exit_codes_are_promised() -> None:
+def test_exit_codes_are_promised_and_a_bare_node_can_import_them() -> None:
     codes = {row.exit_code: row.ended for row in ENDINGS.values() if row.exit_code is not None}
     assert codes == {
         0: "done", 1: "failed", 3: "rejected", 75: "lease_held", 76: "superseded", 77: "notice", 143: "stopped",
@@ -87,9 +87,6 @@ def test_exit_codes_are_promised() -> None:
     assert [ended_with(code) for code in (-9, 137, 2)] == [Ended.KILLED] * 3
     with pytest.raises(ValueError, match="preempted"):
         _ = Ended.PREEMPTED.exit_code
-
-
-def test_a_bare_node_can_import_it() -> None:
     code = "import sys; import warehouse.ledger.outcomes; assert not {'polars', 'pydantic'} & set(sys.modules), 'heavy'"
     subprocess.run([sys.executable, "-c", code], check=True)
 

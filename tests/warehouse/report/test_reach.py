@@ -130,7 +130,7 @@ GAIN = speed_pair(SMALL, ratio_lo=1.005, ratio_hi=1.015, conclusion="faster")
 AR_RULED = "AR: within noise of K=2, the fastest: 0.99 x [0.98, 0.99]"
 
 
-def test_where_the_rule_takes_ar_ar_stays_and_the_page_says_why() -> None:
+def test_what_the_rule_passes_over_is_told_apart_from_what_loses_accuracy() -> None:
     slow = MTP | {"tok_s": 76.0, "speedup": 0.95}
     pairs = (GAIN, speed_pair(slow, conclusion="slower"), HELD, scored("non-inferior", cell="k2"))
     ruled = recommended(k=0, wording=AR_RULED, excluded=["K=8: parity_failed"])
@@ -138,9 +138,6 @@ def test_where_the_rule_takes_ar_ar_stays_and_the_page_says_why() -> None:
     said = "Stay with AR: what is faster is passed over by the rule for K. The best of 2 others was mtp K=2"
     assert text.startswith(said)
     assert f"Which K: {AR_RULED}. Left out: K=8: parity_failed." in text and "Run" not in text
-
-
-def test_what_the_rule_passes_over_is_told_apart_from_what_loses_accuracy() -> None:
     lossy = row("dflash", 240.0, k=7, speedup=3.0)
     pairs = (GAIN, speed_pair(lossy), HELD, scored("worse", cell="dflash"))
     ruled = recommended(k=0, wording=AR_RULED)

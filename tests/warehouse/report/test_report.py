@@ -234,13 +234,17 @@ def told_of(view: View) -> str:
     return "" if (section := unmeasured_section(view)) is None else Page(section).text.partition(" tries ")[2]
 
 
-def test_a_cell_that_never_started_is_told_with_its_last_reason_and_its_tries() -> None:
+def test_a_cell_that_never_started_is_told_with_its_last_reason_and_of_several_models_only_some() -> None:
     dflash = [tried("dflash", 2, reason="CUDA out of memory", k=15), tried("dflash", k=15)]
     view = View([AR], [], [*dflash, tried("ar", outcome="completed")], 0)
     assert told_of(view) == "dflash K=15 CUDA out of memory everything failed 2"
     assert caveats(view)[-1] == "Tried, and not measured or not whole: dflash K=15. See Not measured."
     view = View([AR, MTP], [], [tried("mtp", k=4, outcome="lost", unmeasured=["throughput@2", "parity"])], 0)
     assert told_of(view) == "mtp K=4 the engine died: mtp throughput@2, parity lost 1", "what is missing"
+    attempts = [tried(f"mtp-{number}", model=f"m{number % 2}") for number in range(6)]
+    assert caveats(View([AR], [], attempts, 0))[-1] == (
+        "Tried, and not measured or not whole: m0 mtp-0, m0 mtp-2, m0 mtp-4, m1 mtp-1 and 2 others. See Not measured."
+    )
 
 
 @pytest.mark.parametrize(
@@ -256,13 +260,6 @@ def test_a_cell_that_never_started_is_told_with_its_last_reason_and_its_tries() 
 def test_what_is_measured_is_not_told(attempts: list[Row]) -> None:
     view = View([AR, MTP], [], attempts, 0)
     assert unmeasured_section(view) is None and not caveats(view)
-
-
-def test_cells_of_several_models_are_named_with_theirs_and_the_head_names_only_some() -> None:
-    attempts = [tried(f"mtp-{number}", model=f"m{number % 2}") for number in range(6)]
-    assert caveats(View([AR], [], attempts, 0))[-1] == (
-        "Tried, and not measured or not whole: m0 mtp-0, m0 mtp-2, m0 mtp-4, m1 mtp-1 and 2 others. See Not measured."
-    )
 
 
 def test_a_night_that_measured_only_a_control_takes_nothing_off_the_page_and_is_told() -> None:

@@ -47,7 +47,7 @@ def test_small_numbers_are_called_what_they_are_and_nothing_else(of_ar: Row, of_
     assert small == ([] if said is None else [said])
 
 
-def test_a_comparison_is_pointed_at_by_its_title_and_only_where_there_is_one() -> None:
+def test_a_comparison_is_pointed_at_and_a_dashed_line_explained_where_it_is() -> None:
     score = row("ar", step="eval-gpqa", condition=None, mode=None, score=0.75, n=4, samples=1, extractor="last-letter")
     assert TITLE not in (accuracy_section(seen(score)) or "")
     assert TITLE not in (accuracy_section(seen(AR)) or "")
@@ -59,9 +59,6 @@ def test_a_comparison_is_pointed_at_by_its_title_and_only_where_there_is_one() -
     }  # fmt: skip
     compared = accuracy_section(seen(score, pairs=(pair,)))
     assert f"below (“{TITLE}”)" in compared and f"<h3>{TITLE}</h3>" in compared
-
-
-def test_a_dashed_line_is_explained_where_it_is_drawn() -> None:
     drafted = MTP | {"acceptance_length": 3.1, "tokens_per_step": 3.1}
     assert "; dashed: tokens per step." in acceptance_section(seen(AR, drafted))
     assert "ashed" not in acceptance_section(seen(AR, drafted | {"speedup": None}))
@@ -111,7 +108,7 @@ def test_a_start_of_the_control_says_when_its_tokens_came(local: Store) -> None:
     assert only(built.results, technique="mtp", mode="stream")["ttft_ms"] == 52.0
 
 
-def test_the_page_has_them_below_the_cells_and_says_where_requests_of_ar_wait_for_one_another() -> None:
+def test_the_page_has_them_below_the_cells_and_says_of_which_card_and_where_requests_wait() -> None:
     starts = controls("stream", {"ttft_ms": 41.0, "tpot_ms": 12.0}, {"ttft_ms": 43.0, "tpot_ms": 12.5})
     shown = latency_section(seen(STREAM | {"run_id": "r2"}, visits=starts)) or ""
     cells, _, below = shown.partition("As the control of other cells")
@@ -120,9 +117,6 @@ def test_the_page_has_them_below_the_cells_and_says_where_requests_of_ar_wait_fo
     assert "As the control" not in (latency_section(seen(STREAM)) or "")
     assert "TTFT is the one to compare" in (latency_section(seen(STREAM | {"concurrency": 8})) or "")
     assert "to compare" not in (latency_section(seen(STREAM | {"concurrency": 1})) or "")
-
-
-def test_controls_of_several_cards_say_of_which_each_is() -> None:
     [there] = controls("stream", {"ttft_ms": 30.0})
     here = there | {"ttft_ms": 41.0, "run_id": "r1"}
     shown = latency_section(seen(STREAM, visits=[here, there | {"gpu": "h200"}])) or ""

@@ -128,7 +128,7 @@ def test_what_was_not_truly_run_is_said_wherever_its_figure_is(columns: dict[str
         assert all(f">{words}</text>" in each for each in drawings for words in legend.split(", "))
 
 
-def test_a_prompt_of_another_length_and_the_least_bandwidth_are_told_beside_a_speed() -> None:
+def test_what_was_sent_needed_and_drafted_is_told_beside_a_speed() -> None:
     sent = speed_section(seen(AR, MTP | {"prompt_tokens": 95.0}))
     assert "sent 95 tokens, not 64" in sent
     assert "tokens, not" not in speed_section(seen(AR, MTP | {"prompt_tokens": 64.4}))
@@ -136,9 +136,6 @@ def test_a_prompt_of_another_length_and_the_least_bandwidth_are_told_beside_a_sp
     assert "MBU ≥</th>" in shown and "11%</td>" in shown
     tiny = speed_section(seen(AR, MTP | {"mbu": 0.00114})) or ""
     assert "0.11%</td>" in tiny and ">0%</td>" not in tiny
-
-
-def test_lookup_is_held_against_tokens_per_step_not_against_its_acceptance_length() -> None:
     lookup = row("ngram", 90.0, speedup=1.04, k=4, acceptance_length=3.5, tokens_per_step=1.05)
     shown = acceptance_section(seen(AR, lookup))
     assert "1.04 × AR, 1.05 tokens a step" in shown  # noqa: RUF001

@@ -92,10 +92,12 @@ def test_a_cpu_has_no_bandwidth_to_use_and_a_gpu_has(local: Store) -> None:
     assert only(fast.built().results)["mbu"] == pytest.approx(expected)
 
 
-def test_one_repeat_has_no_interval(run: Run) -> None:
+def test_one_repeat_has_no_interval_and_answers_without_text_no_characters_per_second(run: Run) -> None:
     run.speed("ar", None, [100.0])
-    row = only(run.built().results)
-    assert (row["tok_s"], row.get("tok_s_lo"), row.get("cv"), row["repeats"]) == (pytest.approx(100.0), None, None, 1)
+    run.speed("ngram", 4, [100.0, 100.0], chars=0)
+    once, silent = (only(run.built().results, technique=name) for name in ("ar", "ngram"))
+    assert (once["tok_s"], once.get("tok_s_lo"), once.get("cv"), once["repeats"]) == (pytest.approx(100), None, None, 1)
+    assert silent["chars_s"] is None, "0 would be a speed"
 
 
 def test_a_speedup_is_a_pair_of_ok_rows(run: Run) -> None:
@@ -213,19 +215,17 @@ def test_scores_by_both_extractors(run: Run) -> None:
     assert (first["score"], first["verdict"], first["reasons"]) == (0.4, "suspect", ["extractors_disagree"])
 
 
-def test_smoke_is_one_row(run: Run) -> None:
+def test_smoke_is_one_row_and_a_judged_condition_without_windows_is_one_too(run: Run) -> None:
     step = run.step("smoke", "ar").write(EVAL_ITEMS, [item(index, right=index < 4) for index in range(5)])
     step.judge((None, None, "rejected", ["blank_output"], ["1 of 5 answers are blank"]))
     step.commit("rejected", ["blank_output"])
-    row = only(run.built().results)
-    assert (row["metric"], row["score"], row["n"], row["verdict"]) == ("smoke", 0.8, 5, "rejected")
-    assert row.get("condition") is None
-
-
-def test_a_judged_condition_without_windows_is_still_a_row(run: Run) -> None:
     step = run.step("throughput", "ar").judge((SHORT.name, "fixed", "rejected", ["short_output"], ["nothing came"]))
     step.write(WINDOWS, []).commit("rejected", ["short_output"])
-    row = only(run.built().results)
+    found = run.built().results
+    row = only(found, step="smoke")
+    assert (row["metric"], row["score"], row["n"], row["verdict"]) == ("smoke", 0.8, 5, "rejected")
+    assert row.get("condition") is None
+    row = only(found, step="throughput")
     assert (row.get("tok_s"), row["verdict"], row["details"]) == (None, "rejected", ["nothing came"])
 
 
@@ -315,9 +315,3 @@ def test_diffusion_has_no_acceptance(local: Store) -> None:
     run.speed("diffusion", None, [100.0], engine_denoising_steps=20, engine_committed_tokens=128)
     row = only(run.built().results)
     assert (row.get("acceptance_length"), row["acceptance_source"], row["verdict"]) == (None, None, "ok")
-
-
-def test_answers_without_text_have_no_characters_per_second(run: Run) -> None:
-    step = run.step("throughput", "ar")
-    step.write(WINDOWS, [window(SHORT, number, 100.0) | {"chars": 0} for number in range(2)]).commit()
-    assert only(run.built().results)["chars_s"] is None, "0 would be a speed"

@@ -225,7 +225,7 @@ def test_a_pair_of_two_clients_has_no_speedup(run: VisitedRun, versions: tuple[i
     run.visit("mtp", 2, 150.0, provenance={"client_version": newer})
     built = run.built()
     row = only(built.results, technique="mtp", k=2)
-    assert (row["tok_s"], row["client_version"]) == (pytest.approx(150, rel=0.01), newer)
+    assert (row["tok_s"], row.get("client_version")) == (pytest.approx(150, rel=0.01), newer)
     if older == newer:
         assert row["speedup"] == pytest.approx(1.5)
         return

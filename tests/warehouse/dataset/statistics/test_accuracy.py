@@ -93,7 +93,7 @@ def test_what_an_n_could_have_seen_and_one_arms_spread() -> None:
     assert wilson_interval(0.5, 100) == pytest.approx((0.4038, 0.5962), abs=1e-3)
 
 
-def test_lossless_needs_parity_control_and_accuracy() -> None:
+def test_lossless_needs_parity_control_accuracy_and_no_proven_loss() -> None:
     full = (12, 12)
     equal = ("non-inferior", 0.0, 1.0)
     assert carries_lossless(full, full, *equal)
@@ -103,12 +103,8 @@ def test_lossless_needs_parity_control_and_accuracy() -> None:
     assert not carries_lossless((3, 3), (3, 3), *equal)
     assert not carries_lossless(None, full, *equal)
     assert not carries_lossless(full, None, *equal)
-
-
-def test_a_proven_loss_is_not_lossless_though_it_is_within_the_margin() -> None:
     found, verdict = compared(2000, 10, 50)
     assert verdict == "non-inferior" and found.p < 1e-6
-    full = (12, 12)
     assert not carries_lossless(full, full, verdict, found.delta, found.p)
     assert carries_lossless(full, full, verdict, -found.delta, found.p), "a gain is no loss"
 

@@ -49,14 +49,11 @@ def test_rates_and_speedups_are_divided_on_the_same_card_and_on_another_speedups
     assert speedup.differs[0] == "measured on h200, published for h100: each over AR on its own machine"
 
 
-def test_steps_and_canvas_that_a_write_up_does_not_tell_are_told_of_ours() -> None:
+def test_steps_and_canvas_are_told_of_ours_and_what_is_made_up_or_of_one_kind_of_text_stands_beside_nothing() -> None:
     asked = {"model": "diffusiongemma-26b-a4b", "k": None, "denoising_steps": 8, "canvas_length": 256}
     rate = found(measured("diffusion", **asked))["mtp-diffusion-h100", "tok_s"]
     said = [f"ours has {name}, theirs isn't published" for name in ("denoising_steps=8", "canvas_length=256")]
     assert rate.differs == tuple(said)
-
-
-def test_what_is_made_up_or_of_one_kind_of_text_stands_beside_nothing_else() -> None:
     assert found(measured(made_up="weights=dummy", speedup=2.7, speedup_lo=2.6, speedup_hi=2.8)) == {}
     whole = measured(precision="bf16", k=8, step="load", condition="load c=1", mode="natural")
     assert ("mtp-dflash-h100", "tok_s") in found(whole)
