@@ -42,9 +42,7 @@ def keys(path: str) -> list[str]:
 def test_no_style_name_suite_or_gpu_is_part_of_a_key_and_cells_keep_order(write: Write, sweep_text: str) -> None:
     reordered = """\
 cells:
-  - technique: ar
-    precision: bf16
-    model: tiny-gemma4
+  - {technique: ar, precision: bf16, model: tiny-gemma4}
   - draft:
       family_member: mtp
     k: 4
@@ -77,11 +75,9 @@ def test_whatever_changes_what_is_served_changes_the_key(write: Write, sweep_tex
 
 
 def test_files_beside_the_users_sweep_come_before_ours_and_add_to_them(write: Write, sweep_text: str) -> None:
-    write(
-        "name: tiny-gemma4\nfamily: mine\nhub_id: me/mine\ntotal_params_b: 1\nactive_params_b: 1\n",
-        "models/tiny-gemma4.yaml",
-    )
-    write("name: own\nfamily: mine\nhub_id: me/own\ntotal_params_b: 1\nactive_params_b: 1\n", "models/own.yaml")
+    facts = "family: mine\ntotal_params_b: 1\nactive_params_b: 1\n"
+    for name, hub_id in (("tiny-gemma4", "me/mine"), ("own", "me/own")):
+        write(f"name: {name}\nhub_id: {hub_id}\n{facts}", f"models/{name}.yaml")
     sweep = sweep_text + "  - {model: own, precision: bf16, technique: ar}\n"
     models = [planned.cell.model for planned in expand(load_sweep(write(sweep))).cells]
     assert [model.hub_id for model in models] == ["me/mine", "me/mine", "me/own"]
