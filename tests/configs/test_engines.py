@@ -164,14 +164,8 @@ cells:
 
 
 def generate(**row: str) -> str:
-    known = {
-        "technique": "ar",
-        "suite": "transformers-tiny",
-        "serving": "",
-        "model": "tiny-gemma4",
-        "precision": "bf16",
-    }
-    return GENERATE.format(**known | row)
+    usual = {"technique": "ar", "suite": "transformers-tiny", "serving": "", "model": "tiny-gemma4"}
+    return GENERATE.format(**{"precision": "bf16", **usual, **row})
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,9 @@ def test_a_replay_gives_the_published_rates_up_to_its_k_and_every_label_says_wha
     replayed = cells[1].acceptance
     assert replayed is not None
     assert (replayed.label, replayed.rates) == ("replayed:mtp-gb10-31b", (0.787, 0.589))
-    assert [cell.label.partition(" (")[2] for cell in cells] == [
-        "weights=dummy)",
-        "weights=dummy, acceptance=replayed:mtp-gb10-31b)",
-        "weights=dummy, routing=random, denoising_steps=16 (replayed))",
-    ]
+    acceptance, steps = "acceptance=replayed:mtp-gb10-31b", "routing=random, denoising_steps=16 (replayed)"
+    labels = [cell.label.partition(" (")[2] for cell in cells]
+    assert labels == ["weights=dummy)", f"weights=dummy, {acceptance})", f"weights=dummy, {steps})"]
 
 
 def test_a_k_that_was_measured_has_its_own_rates_and_any_other_the_first_of_the_next_longer() -> None:

@@ -47,11 +47,10 @@ class StepWriter:
 
     def provenance(self, **columns: Any) -> Self:
         known = {
-            "git_sha": "0123456789abcdef0123456789abcdef01234567", "git_dirty": False,
-            "config_hash": "feedface00000000",
+            "git_sha": "01234567" * 5, "git_dirty": False, "config_hash": "feedface00000000", "seed": 0,
             "argv": "vllm serve /models/target --port 8001 --dtype bfloat16", "engine_version": "0.32.0+cpu",
             "gpu_name": "Test CPU", "host": "testhost", "cloud": "local", "spot": False, "price_usd_h": 0.0,
-            "price_source": "Your own machine.", "seed": 0, "weights": "real", "model_revision": "recipe-1",
+            "price_source": "Your own machine.", "weights": "real", "model_revision": "recipe-1",
         }  # fmt: skip
         return self.write(PROVENANCE, [known | columns])
 

@@ -33,8 +33,7 @@ def asked(concurrency: int, category: str, number: int, sent_s: float, token_s: 
         "output_tokens": 96, "category": category, "prompt_id": f"{category}/{number}", "repeat": number % 4,
         "sent_s": sent_s, "wall_s": ttft_s + token_s * (TOKENS - 1), "prompt_tokens": 20, "completion_tokens": TOKENS,
         "finish_reason": "stop" if number else "length", "ttft_ms": 1000 * ttft_s, "tpot_ms": 1000 * token_s,
-        "chunk_ms": 2000 * token_s, "chunks": 25, "first_chunk_tokens": 1,
-        "text": "words",
+        "chunk_ms": 2000 * token_s, "chunks": 25, "first_chunk_tokens": 1, "text": "words",
     }  # fmt: skip
 
 

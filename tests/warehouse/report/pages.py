@@ -23,8 +23,7 @@ def row(technique: str, tok_s: float | None = None, **columns: Any) -> dict[str,
         "gpu": "h100", "technique": technique, "step": "throughput", "condition": "short c=1", "mode": "fixed",
         "context_tokens": 64, "concurrency": 1, "verdict": "ok", "reasons": [], "details": [], "tok_s": tok_s,
         "visits": 2, "repeats": 6, "interval_scope": "between starts", "weights": "real", "attempts": 1,
-        "compared_as": columns.get("model", "m"),
-        "measured_at": "2026-11-22T10:00:00+00:00",
+        "compared_as": columns.get("model", "m"), "measured_at": "2026-11-22T10:00:00+00:00",
     }  # fmt: skip
     return dict.fromkeys(RESULTS_CONSOLIDATED.column_names()) | known | columns
 
@@ -144,8 +143,7 @@ def placebo(row: dict[str, Any], **columns: Any) -> dict[str, Any]:
     said = {
         "kind": "placebo", "baseline_cell_key": row["cell_key"], "metric": "tok_s", "n": row["repeats"],
         "ratio": 1.003, "ratio_lo": 0.98, "ratio_hi": 1.027, "ratio_p": 0.41, "ratio_p_holm": 0.82,
-        "ratio_detectable": 1.035,
-        "machine": "host/card", "visits": 1, "baseline_visits": 1, "drift": -0.004, "verdict": "ok", "reasons": [],
-        "conclusion": "inconclusive",
+        "ratio_detectable": 1.035, "machine": "host/card", "visits": 1, "baseline_visits": 1, "drift": -0.004,
+        "verdict": "ok", "reasons": [], "conclusion": "inconclusive",
     }  # fmt: skip
     return dict.fromkeys(PAIRS.column_names()) | {name: row[name] for name in SHARED} | said | columns

@@ -266,13 +266,9 @@ def test_a_night_that_measured_only_a_control_takes_nothing_off_the_page_and_is_
     later = {"run_id": "r2", "measured_at": "2026-11-23T10:00:00+00:00"}
     cut = row("mtp", k=4, condition=None, mode=None, verdict="suspect", reasons=["not_measured"], **later)
     curve = {name: MTP.get(name) for name in K_CURVES.column_names()} | {"measured_in": "r1"}
-    tables = tables_of(
-        results_consolidated=[AR, MTP, cut],
-        pairs=[speed_pair(MTP), placebo(AR)],
-        attempts=[tried("mtp", k=4, run_id="r2", outcome="lost", unmeasured=["throughput"])],
-        k_curves=[curve],
-        recommendations=[curve],
-    )
+    lost = tried("mtp", k=4, run_id="r2", outcome="lost", unmeasured=["throughput"])
+    pairs, curves = [speed_pair(MTP), placebo(AR)], {"k_curves": [curve], "recommendations": [curve]}
+    tables = tables_of(results_consolidated=[AR, MTP, cut], pairs=pairs, attempts=[lost], **curves)
     view = make_view(tables)
     assert [each["tok_s"] for each in view.rates] == [80.0, 160.0] and view.older_rows == 0
     assert [answer.verdict[:9] for answer in verdicts(view)] == ["Run mtp K"]

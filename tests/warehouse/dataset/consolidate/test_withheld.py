@@ -171,16 +171,10 @@ def test_a_drift_is_null_where_too_few_starts_tell_one(local: Store) -> None:
 
 def pairs(*verdicts: str) -> list[Row]:
     """One that is significant as one of two comparisons and not as one of three, and others that show nothing."""
-    return among_others(
-        [
-            speed_pair(
-                row("mtp", 100.0 + k, k=k, cell_key=f"mtp {k}", speedup=1.5, verdict=verdict),
-                ratio_p=0.02 if k == 0 else 0.6,
-                wording="1.50 x [1.47, 1.53]",
-            )
-            for k, verdict in enumerate(verdicts)
-        ]
-    )
+    rows = [row("mtp", 100.0 + k, k=k, cell_key=f"mtp {k}", speedup=1.5, verdict=verdict)
+            for k, verdict in enumerate(verdicts)]  # fmt: skip
+    words = "1.50 x [1.47, 1.53]"
+    return among_others([speed_pair(each, ratio_p=0.6 if each["k"] else 0.02, wording=words) for each in rows])
 
 
 @pytest.mark.parametrize("verdict", ["suspect", "rejected", "ok"])
