@@ -1,7 +1,5 @@
 """The bench of clients: its loops, and what it says of its table."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any
@@ -61,9 +59,12 @@ def peer(**changed: float | None) -> dict[str, dict[str, Any]]:
     return {"stream": {**stream, "start_s": 5.0, "memory_mb": 200.0, **changed}}
 
 
-def test_no_target_is_missed_where_every_figure_is_within_it() -> None:
+def test_no_target_is_missed_where_every_figure_is_within_it_and_a_table_without_any_peer_says_so() -> None:
     at_the_edge = {"ttft_ms": TARGETS["ttft_ms"], "delivered": DELIVERED, "memory_mb": TARGETS["memory_mb"]}
     assert misses(ours(**at_the_edge)) == []
+    assert without_peers(["vllm", "aiperf"], {"ours": ours()}) == ["no peer was measured"]
+    assert without_peers(["vllm", "aiperf"], {"ours": ours(), "aiperf": peer()}) == []
+    assert without_peers(["ours", "floor"], {"ours": ours()}) == [], "none was asked for"
 
 
 @pytest.mark.parametrize(
@@ -79,12 +80,6 @@ def test_no_target_is_missed_where_every_figure_is_within_it() -> None:
 )
 def test_a_missed_target_is_named_with_its_figure(changed: dict[str, float], named: str) -> None:
     assert misses(ours(**changed)) == [named]
-
-
-def test_a_table_without_any_peer_says_so() -> None:
-    assert without_peers(["vllm", "aiperf"], {"ours": ours()}) == ["no peer was measured"]
-    assert without_peers(["vllm", "aiperf"], {"ours": ours(), "aiperf": peer()}) == []
-    assert without_peers(["ours", "floor"], {"ours": ours()}) == [], "none was asked for"
 
 
 def test_the_dearest_concurrency_and_the_quickest_start_are_held_to_their_targets() -> None:
@@ -118,15 +113,12 @@ def test_ours_may_be_five_per_cent_behind_the_best_peer(theirs: dict[str, float]
     assert all("guidellm has" in each for each in late)
 
 
-def test_an_error_is_held_to_the_truth_of_its_own_run() -> None:
+def test_an_error_is_held_to_its_own_truth_and_the_bare_loop_or_a_missing_column_to_nothing() -> None:
     """Ours reports less than the peer, and is the worse of the two: its truth was less still."""
     late = behind({"ours": ours(ttft_ms=58.0), "aiperf": peer(ttft_ms=64.0, ttft_truth_ms=62.0)})
     assert late == ["TTFT error, ms 7, aiperf has 2"]
     late = behind({"ours": ours(tok_s_error=-0.03), "aiperf": peer(tok_s_error=0.02)})
     assert late == ["tok/s error under stream 0.03, aiperf has 0.02"]
-
-
-def test_the_bare_loop_is_no_peer_and_a_column_that_one_side_lacks_is_none() -> None:
     best = peer(all_cpu_s=0.1, start_s=0.1, memory_mb=20.0)
     assert behind({"ours": ours(), "floor": best, "httpx": best}) == []
     assert behind({"ours": ours(latency__latency_ms=400.0), "aiperf": peer(ttft_ms=None)}) == []
@@ -141,7 +133,5 @@ def test_the_bare_loop_is_no_peer_and_a_column_that_one_side_lacks_is_none() -> 
         ([[5.0, 5.1, 6.0, 1]], 1.0),  # a load of one moment
     ],
 )
-def test_delivered_is_the_share_of_the_asked_in_flight_until_the_last_came(
-    truth: list[list[float]], share: float
-) -> None:
+def test_delivered_is_the_share_of_what_was_asked_until_the_last_came(truth: list[list[float]], share: float) -> None:
     assert delivered(truth, 2) == pytest.approx(share)

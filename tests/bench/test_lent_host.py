@@ -1,7 +1,5 @@
 """A lease from start to end: the scripts that carry the project to a GPU host, with a fake engine on it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -79,14 +77,13 @@ def carried(tmp_path: Path) -> Path:
     (package / "main.py").write_text(ENGINE)
     folder = tmp_path / "carried"
     folder.mkdir()
-    for name, content in (("engine.tar.xz", tmp_path / "engine"), ("node.tar.xz", None)):
-        with tarfile.open(folder / name, "w:xz") as tar:
-            if content is not None:
-                tar.add(content, ".")
-    whole = (folder / "engine.tar.xz").read_bytes()
-    (folder / "engine.tar.xz").unlink()
-    for part, data in enumerate((whole[:100], whole[100:]), 1):
-        (folder / f"engine.part.{part}").write_bytes(data)
+    with tarfile.open(folder / "node.tar.xz", "w:xz"):
+        pass
+    with tarfile.open(tmp_path / "engine.tar.xz", "w:xz") as tar:
+        tar.add(tmp_path / "engine", ".")
+    whole = (tmp_path / "engine.tar.xz").read_bytes()
+    (folder / "engine.part.1").write_bytes(whole[:100])
+    (folder / "engine.part.2").write_bytes(whole[100:])
     return folder
 
 
@@ -114,20 +111,24 @@ def run(tmp_path: Path, node_python: Path) -> Run:
     return call
 
 
-def sweep_in(folder: Path, text: str = SWEEP) -> str:
-    """A sweep of one's own, with its suite beside it; its path."""
+def pack(run: Run, folder: Path, text: str = SWEEP, **more: str) -> str:
+    """Pack a sweep of one's own, with its suite beside it, on the store `here`; what was said."""
     (folder / "suites").mkdir(exist_ok=True)
     (folder / "suites" / "quick.yaml").write_text(SUITE)
     (folder / "mine.yaml").write_text(text)
-    return str(folder / "mine.yaml")
+    return run("pack.sh", str(folder), str(folder / "here"), str(folder / "mine.yaml"), **more)
+
+
+def unpack(run: Run, carried: Path) -> str:
+    run("keep.sh", str(carried), str(carried.parent / "store"))
+    return run("unpack.sh")
 
 
 @pytest.mark.slow(53)
 def test_a_lease_measures_brings_the_store_back_and_the_next_goes_on(tmp_path: Path, carried: Path, run: Run) -> None:
     here = tmp_path / "here"
-    assert "acceptance=replayed:mtp-gb10-31b" in run("pack.sh", str(tmp_path), str(here), sweep_in(tmp_path))
-    run("keep.sh", str(carried), str(tmp_path / "store"))
-    assert "vLLM answers" in run("unpack.sh")
+    assert "acceptance=replayed:mtp-gb10-31b" in pack(run, tmp_path)
+    assert "vLLM answers" in unpack(run, carried)
     assert "is for the next lease" in run("work.sh", "60", LEASE_S="900"), "a bracket is not begun to be cut"
     said = run("work.sh", "240", "mtp")
     assert "the workers have ended" in said and "ended with 0" in said
@@ -152,36 +153,27 @@ def test_a_lease_measures_brings_the_store_back_and_the_next_goes_on(tmp_path: P
 
 
 @pytest.mark.slow(22)
-def test_a_lease_measures_the_runs_that_were_packed_for_it_and_not_those_of_earlier_ones(
-    tmp_path: Path, carried: Path, run: Run
-) -> None:
+def test_a_lease_measures_the_runs_packed_for_it_and_no_earlier_ones(tmp_path: Path, carried: Path, run: Run) -> None:
     for k in (2, 4):
-        sweep = sweep_in(tmp_path, SWEEP.replace("k: 2", f"k: {k}"))
-        run("pack.sh", str(tmp_path), str(tmp_path / "here"), sweep)
-    run("keep.sh", str(carried), str(tmp_path / "store"))
-    run("unpack.sh")
+        pack(run, tmp_path, SWEEP.replace("k: 2", f"k: {k}"))
+    unpack(run, carried)
     assert len(run_ids(open_store(str(tmp_path / "host" / "store")))) == 2
     said = run("work.sh", "60", "K=2", "K=4", LEASE_S="1")
     assert "K=4 (" in said and "is for the next lease" in said and "K=2 (" not in said
 
 
 @pytest.mark.slow(8)
-def test_of_runs_packed_for_several_cards_those_of_the_card_that_was_lent_are_measured(
-    tmp_path: Path, carried: Path, run: Run
-) -> None:
-    run("pack.sh", str(tmp_path), str(tmp_path / "here"), sweep_in(tmp_path), GPUS="h100 h200")
-    run("keep.sh", str(carried), str(tmp_path / "store"))
-    run("unpack.sh")
+def test_of_runs_for_several_cards_those_of_the_lent_one_are_measured(tmp_path: Path, carried: Path, run: Run) -> None:
+    pack(run, tmp_path, GPUS="h100 h200")
+    unpack(run, carried)
     said = run("work.sh", "60", "mtp", LEASE_S="1")
     assert "h100 was planned (NVIDIA H100 80GB HBM3), this is NVIDIA H200" in said
     assert "is for the next lease" in said, "the other run is this card's"
 
 
 @pytest.mark.slow(5)
-def test_a_part_that_would_not_travel_is_told_of_and_a_host_without_all_parts_measures_nothing(
-    tmp_path: Path, run: Run
-) -> None:
-    run("pack.sh", str(tmp_path), str(tmp_path / "here"), sweep_in(tmp_path))
+def test_a_part_that_would_not_travel_is_told_of_and_nothing_measured_without_all(tmp_path: Path, run: Run) -> None:
+    pack(run, tmp_path)
     run("keep.sh", str(tmp_path / "store"))
     with pytest.raises(AssertionError, match=r"not ready, unpack\.sh has not come to its end"):
         run("work.sh", "60")
@@ -189,17 +181,14 @@ def test_a_part_that_would_not_travel_is_told_of_and_a_host_without_all_parts_me
     with (tmp_path / "1" / "engine.part.1").open("wb") as part:
         part.truncate(64 << 20)
     with pytest.raises(AssertionError, match=r"and 64 MiB travel: bundle\.sh in smaller parts"):
-        run("pack.sh", str(tmp_path), str(tmp_path / "here"), str(tmp_path / "mine.yaml"))
+        pack(run, tmp_path)
 
 
 @pytest.mark.slow(23)
-def test_a_cell_that_never_starts_goes_into_the_dataset_with_its_reason(
-    tmp_path: Path, carried: Path, run: Run
-) -> None:
+def test_a_cell_that_never_starts_goes_into_the_dataset_with_a_reason(tmp_path: Path, carried: Path, run: Run) -> None:
     here = tmp_path / "here"
-    run("pack.sh", str(tmp_path), str(here), sweep_in(tmp_path))
-    run("keep.sh", str(carried), str(tmp_path / "store"))
-    run("unpack.sh")
+    pack(run, tmp_path)
+    unpack(run, carried)
     assert "ended with 1" in run("work.sh", "240", "mtp", FAKE_ENGINE_BROKEN="serve")
     run("back.sh", str(tmp_path / "out" / "store.tar.gz"), str(here))
     store = open_store(str(here))
@@ -216,9 +205,7 @@ def test_a_cell_that_never_starts_goes_into_the_dataset_with_its_reason(
     assert "mtp K=2" in said and tried["reason"] in said.partition("</section>")[0]
 
 
-def test_a_runner_that_is_killed_or_falls_before_it_begins_is_a_row_though_no_flow_looks_on(
-    tmp_path: Path, node_python: Path
-) -> None:
+def test_a_runner_that_is_killed_or_falls_early_is_a_row_though_none_looks(tmp_path: Path, node_python: Path) -> None:
     fake = FakeRun(tmp_path, "ar")
     (tmp_path / "runs").write_text("r1\n")
     (hold := tmp_path / "hold").touch()

@@ -24,12 +24,11 @@ cells:
 
 @pytest.fixture
 def sweep_text() -> str:
-    """A sweep without a fault."""
     return SWEEP
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Write a file below the current (temporary) folder and give its path."""
     monkeypatch.chdir(tmp_path)
 

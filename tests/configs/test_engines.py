@@ -1,40 +1,34 @@
 """What engines can hold, serve and be told: of a cell that can't be, the plan says so before anything starts."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 
 from configs.expand import expand
 from configs.load import ConfigError, load_sweep
-
-Write = Callable[..., str]
+from tests.configs.conftest import Write
 
 TECHNIQUE = "name: wide\nmethod: ngram\ntakes_k: true\nengine_args: [{args}]\n"
 ROW = "  - {model: tiny-gemma4, precision: bf16, technique: wide, k: 4}\n"
 
+SHARDED = {"--tensor-parallel-size, '2'": "--tensor-parallel-size", "-tp=2": "--tensor-parallel-size",
+           "--pipeline_parallel_size=2": "--pipeline-parallel-size", "-dp, '4'": "--data-parallel-size"}  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("args", "named"),
-    [
-        ("--tensor-parallel-size, '2'", "--tensor-parallel-size"),
-        ("-tp=2", "--tensor-parallel-size"),
-        ("--pipeline_parallel_size=2", "--pipeline-parallel-size"),
-        ("-dp, '4'", "--data-parallel-size"),
-    ],
-)
-def test_cards_belong_to_the_engine_which_the_control_has_too(
-    refused: Write, sweep_text: str, args: str, named: str
-) -> None:
+
+@pytest.mark.parametrize("args", SHARDED)
+def test_cards_belong_to_the_engine_that_ar_has_too(refused: Write, sweep_text: str, args: str) -> None:
     message = refused(sweep_text + ROW, {"techniques/wide.yaml": TECHNIQUE.format(args=args)})
-    assert f"cells[2].technique: 'wide' has {named} in its engine_args" in message
+    assert f"cells[2].technique: 'wide' has {SHARDED[args]} in its engine_args" in message
     assert message.endswith("accepted: in `args` of the sweep's engine")
 
 
-def test_other_arguments_are_a_technique_s_own(write: Write, sweep_text: str) -> None:
+def test_other_arguments_are_an_engines_or_a_techniques_own(write: Write, sweep_text: str) -> None:
     write(TECHNIQUE.format(args="--kv-cache-dtype, fp8"), "techniques/wide.yaml")
     assert load_sweep(write(sweep_text + ROW)).cells[2].technique == "wide"
+    write(ENGINE.format(field="args", args="--load-format=runai_streamer, --kv-cache-dtype, fp8"), "engines/own.yaml")
+    assert load_sweep(write(sweep_text.replace("vllm-cpu", "own"))).engine == "own"
+    text = "name: fixed\nmethod: eagle\nspeculative_config: {model: me/eagle, num_speculative_tokens: 3}\n"
+    write(text, "techniques/fixed.yaml")
+    row = "  - {model: tiny-gemma4, precision: bf16, technique: fixed}\n"
+    assert load_sweep(write(sweep_text + row)).cells[2].technique == "fixed"
 
 
 ENGINE = "name: own\nenvironment: engine-cpu\n{field}: [{args}]\n"
@@ -53,17 +47,10 @@ ENGINE = "name: own\nenvironment: engine-cpu\n{field}: [{args}]\n"
         ("args", "--port=80", "accepted: none: it is chosen for each start"),
     ],
 )
-def test_an_engine_takes_no_argument_from_its_cells(
-    write: Write, sweep_text: str, field: str, args: str, named: str
-) -> None:
+def test_an_engine_takes_nothing_of_its_cells(write: Write, sweep_text: str, field: str, args: str, named: str) -> None:
     write(ENGINE.format(field=field, args=f"--enforce-eager, {args}"), "engines/own.yaml")
     with pytest.raises(ConfigError, match=rf"own\.yaml:3: {field}\[1\]: .*{named}"):
         load_sweep(write(sweep_text.replace("vllm-cpu", "own")))
-
-
-def test_an_engine_has_arguments_of_its_own(write: Write, sweep_text: str) -> None:
-    write(ENGINE.format(field="args", args="--load-format=runai_streamer, --kv-cache-dtype, fp8"), "engines/own.yaml")
-    assert load_sweep(write(sweep_text.replace("vllm-cpu", "own"))).engine == "own"
 
 
 def test_a_technique_takes_no_argument_from_its_cells(write: Write, sweep_text: str) -> None:
@@ -81,20 +68,11 @@ def test_a_technique_takes_no_argument_from_its_cells(write: Write, sweep_text: 
         ("revision: v2", "revision: 'v2' would be .*; accepted: in the row, as revision of its draft"),
     ],
 )
-def test_a_technique_says_no_k_and_no_draft_of_its_own_where_rows_do(
-    write: Write, sweep_text: str, config: str, named: str
-) -> None:
+def test_a_technique_says_no_k_or_draft_where_rows_do(write: Write, sweep_text: str, config: str, named: str) -> None:
     text = f"name: wide\nmethod: mtp\ntakes_k: true\nneeds_draft: true\nspeculative_config: {{{config}}}\n"
     write(text, "techniques/wide.yaml")
     with pytest.raises(ConfigError, match=rf"wide\.yaml:5: speculative_config\.{named}"):
         load_sweep(write(sweep_text.replace("technique: mtp,", "technique: wide,")))
-
-
-def test_a_technique_without_k_and_draft_may_say_its_own(write: Write, sweep_text: str) -> None:
-    text = "name: fixed\nmethod: eagle\nspeculative_config: {model: me/eagle, num_speculative_tokens: 3}\n"
-    write(text, "techniques/fixed.yaml")
-    row = "  - {model: tiny-gemma4, precision: bf16, technique: fixed}\n"
-    assert load_sweep(write(sweep_text + row)).cells[2].technique == "fixed"
 
 
 SWEEP = """\
@@ -117,7 +95,7 @@ active_params_b: 70.6
 
 
 @pytest.fixture
-def planned(write: Write) -> Callable[..., str]:
+def planned(write: Write) -> Write:
     """Loads a sweep of two rows, whose second is given, on an engine with these arguments; its name."""
 
     def load(gpu: str, model: str, precision: str, *args: str, share: float | None = None) -> str:
@@ -140,9 +118,7 @@ def planned(write: Write) -> Callable[..., str]:
         (("h100", "seventy", "bf16", "-dp=2"), "141.2 GB of weights a card"),  # each copy is whole
     ],
 )
-def test_weights_that_can_not_fit_are_refused_with_the_row_the_figures_and_the_remedy(
-    planned: Callable[..., str], row: tuple[str, ...], figures: str
-) -> None:
+def test_weights_that_can_not_fit_are_refused_with_figures(planned: Write, row: tuple[str, ...], figures: str) -> None:
     with pytest.raises(ConfigError) as caught:
         planned(*row)
     said = str(caught.value)
@@ -151,7 +127,7 @@ def test_weights_that_can_not_fit_are_refused_with_the_row_the_figures_and_the_r
     assert "\n" not in said
 
 
-def test_the_share_of_the_memory_that_the_cell_names_counts(planned: Callable[..., str]) -> None:
+def test_the_share_of_the_memory_that_the_cell_names_counts(planned: Write) -> None:
     assert planned("h100", "seventy", "fp8", share=0.9) == "mine"
     with pytest.raises(ConfigError, match=r"70\.6 GB of weights a card, .* takes 68\.7 GB"):
         planned("h100", "seventy", "fp8", share=0.8)
@@ -172,7 +148,7 @@ def test_the_share_of_the_memory_that_the_cell_names_counts(planned: Callable[..
         ("auto", "seventy", "bf16"),
     ],
 )
-def test_what_may_fit_is_planned(planned: Callable[..., str], row: tuple[str, ...]) -> None:
+def test_what_may_fit_is_planned(planned: Write, row: tuple[str, ...]) -> None:
     assert planned(*row) == "mine"
 
 
@@ -187,14 +163,9 @@ cells:
 """
 
 
-def generate(
-    technique: str = "ar",
-    suite: str = "transformers-tiny",
-    serving: str = "",
-    model: str = "tiny-gemma4",
-    precision: str = "bf16",
-) -> str:
-    return GENERATE.format(technique=technique, suite=suite, serving=serving, model=model, precision=precision)
+def generate(**row: str) -> str:
+    usual = {"technique": "ar", "suite": "transformers-tiny", "serving": "", "model": "tiny-gemma4"}
+    return GENERATE.format(**{"precision": "bf16", **usual, **row})
 
 
 @pytest.mark.parametrize(
@@ -206,9 +177,10 @@ def generate(
         "prompt-lookup, k: 4",
     ],
 )
-def test_what_generate_can_serve_is_planned(write: Callable[..., str], technique: str) -> None:
-    plan = expand(load_sweep(write(generate(technique))))
-    assert plan.cells[0].cell.engine.kind == "transformers"
+def test_what_generate_can_serve_is_planned(write: Write, technique: str) -> None:
+    [planned] = expand(load_sweep(write(generate(technique=technique)))).cells
+    assert planned.cell.engine.kind == "transformers"
+    assert "eval-tiny" in {step.step for step in planned.steps}, "two at a time may queue where nothing is timed"
 
 
 @pytest.mark.parametrize(
@@ -228,8 +200,3 @@ def test_what_generate_can_serve_is_planned(write: Callable[..., str], technique
 def test_what_it_cannot_is_refused_with_what_would_be_accepted(refused: Write, row: dict[str, str], said: str) -> None:
     message = refused(generate(**row))
     assert message.startswith("mine.yaml:") and said in message and "accepted: " in message
-
-
-def test_requests_may_queue_where_nothing_is_timed(write: Callable[..., str]) -> None:
-    steps = {step.step for step in expand(load_sweep(write(generate()))).cells[0].steps}
-    assert "eval-tiny" in steps, "two at a time"

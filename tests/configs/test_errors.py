@@ -1,14 +1,12 @@
 """Every mistake in a sweep's file is one line that says where it is and what would be accepted."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from configs.errors import SpecsweepError, leave
 from configs.load import ConfigError, load_model, load_suite, load_sweep
-
-Write = Callable[..., str]
+from tests.configs.conftest import Write
 
 AR = "  - {model: tiny-gemma4, precision: bf16, technique: ar}"
 
@@ -62,9 +60,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_with_place_and_remedy(
-    write: Write, refused: Write, sweep_text: str, mistake: str
-) -> None:
+def test_a_mistake_is_a_line_with_place_and_remedy(write: Write, refused: Write, sweep_text: str, mistake: str) -> None:
     right, wrong, parts = MISTAKES[mistake]
     sound = sweep_text.replace("cells:", "spot: false\ncells:")
     assert load_sweep(write(sound)).name == "mine"
@@ -81,9 +77,7 @@ def test_a_mistake_is_one_line_with_place_and_remedy(
         ({"spot: false": "spot: 5", "cells:": "cels:"}, " (and 1 more in this file)"),
     ],
 )
-def test_a_misspelt_key_comes_first_and_counts_once(
-    refused: Write, sweep_text: str, spoilt: dict[str, str], others: str
-) -> None:
+def test_a_misspelt_key_comes_first_once(refused: Write, sweep_text: str, spoilt: dict[str, str], others: str) -> None:
     text = sweep_text.replace("cells:", "spot: false\ncells:")
     for right, wrong in spoilt.items():
         text = text.replace(right, wrong, 1)
@@ -118,76 +112,43 @@ def test_a_file_that_can_not_be_read_says_why(tmp_path: Path) -> None:
         load_sweep(str(tmp_path / "latin.yaml"))
 
 
-def test_an_unknown_sweep_name_lists_the_names_and_suggests_one() -> None:
+def test_a_name_that_is_unknown_lists_the_names_and_can_not_leave_its_folder(write: Write) -> None:
     with pytest.raises(ConfigError, match=r"sweeps: no file for 'ful'; accepted: demo, .*\(did you mean 'full'\?\)"):
         load_sweep("ful")
-
-
-def test_a_name_can_not_leave_its_folder() -> None:
     with pytest.raises(ConfigError, match="no file for"):
         load_model("../gpus/h100")
+    write("name: mine-suite\nsteps: [{step: smoke}]\n", "suites/mine-suite.yaml")
+    with pytest.raises(ConfigError, match="no file for 'mine-suite'"):
+        load_suite("mine-suite")  # a user's own is unknown to the shipped ones
 
 
 SUITES = {
-    "too few requests": (
-        "requests: 16",
-        "requests: 8",
-        ["mine-suite.yaml:5", "conditions[0].requests", "8 requests have no steady state", "16 or more"],
-    ),
-    "repeats of no width": (
-        "requests: 16",
-        "requests: 16, repeats: {min: 3, max: 15}",
-        ["mine-suite.yaml:5: steps[1].conditions[0].repeats: ", "accepted: `within` beside `min` and `max`, as 2%"],
-    ),
-    "repeats within more than everything": (
-        "requests: 16",
-        "requests: 16, repeats: {min: 3, max: 15, within: 2}",
-        ["mine-suite.yaml:5", "repeats.within: 2 isn't accepted; accepted: a share of the rate, as 2% or 0.02"],
-    ),
-    "fewer repeats at most than at least": (
-        "requests: 16",
-        "requests: 16, repeats: {min: 9, max: 5, within: 2%}",
-        ["mine-suite.yaml:5", "[0].repeats: ", '"min": 9', "accepted: `min` from 2, ", "up to `max`"],
-    ),
-    "repeats as a text": (
-        "requests: 16",
-        'requests: 16, repeats: "5"',
-        ["[0].repeats: ", "accepted: a whole number from 1, or {min: 3, max: 15, within: 2%}"],
-    ),
-    "misspelt key in repeats": (
-        "requests: 16",
-        "requests: 16, repeats: {min: 3, maxx: 15, within: 2%}",
-        ["mine-suite.yaml:5", "[0].repeats.maxx: unknown key; accepted: min, max, within", "did you mean 'max'?"],
-    ),
-    "step twice": (
-        "  - {step: smoke}",
-        "  - {step: smoke}\n  - {step: smoke}",
-        ["mine-suite.yaml:4", "'smoke'", "line 3"],
-    ),
+    "too few requests": ("requests: 16", "requests: 8",
+        ["mine-suite.yaml:5", "conditions[0].requests", "8 requests have no steady state", "16 or more"]),
+    "repeats of no width": ("requests: 16", "requests: 16, repeats: {min: 3, max: 15}",
+        ["mine-suite.yaml:5: steps[1].conditions[0].repeats: ", "accepted: `within` beside `min` and `max`, as 2%"]),
+    "repeats within more than everything": ("requests: 16", "requests: 16, repeats: {min: 3, max: 15, within: 2}",
+        ["mine-suite.yaml:5", "repeats.within: 2 isn't accepted; accepted: a share of the rate, as 2% or 0.02"]),
+    "fewer repeats at most than at least": ("requests: 16", "requests: 16, repeats: {min: 9, max: 5, within: 2%}",
+        ["mine-suite.yaml:5", "[0].repeats: ", '"min": 9', "accepted: `min` from 2, ", "up to `max`"]),
+    "repeats as a text": ("requests: 16", 'requests: 16, repeats: "5"',
+        ["[0].repeats: ", "accepted: a whole number from 1, or {min: 3, max: 15, within: 2%}"]),
+    "misspelt key in repeats": ("requests: 16", "requests: 16, repeats: {min: 3, maxx: 15, within: 2%}",
+        ["mine-suite.yaml:5", "[0].repeats.maxx: unknown key; accepted: min, max, within", "did you mean 'max'?"]),
+    "step twice": ("  - {step: smoke}", "  - {step: smoke}\n  - {step: smoke}",
+        ["mine-suite.yaml:4", "'smoke'", "line 3"]),
     "unknown step": ("step: smoke", "step: smoek", ["mine-suite.yaml:3", "'smoek'", "throughput", "'smoke'"]),
     "no step": ("{step: smoke}", "{items: 5}", ["mine-suite.yaml:3", "steps[0]", "'step' is missing"]),
-    "unknown key in a condition": (
-        "requests: 16",
-        "request: 16",
-        ["conditions[0].request", "unknown key", "'requests'"],
-    ),
-    "misspelt key in a step": (
-        "prompts: listing",
-        "promts: listing",
-        ["mine-suite.yaml:4: steps[1].promts: unknown key; ", "accepted: step, prompts, conditions (did you mean"],
-    ),
-    "misspelt step": (
-        "{step: smoke}",
-        "{stp: smoke}",
-        ["mine-suite.yaml:3: steps[0].stp: unknown key; accepted: step, ", "(did you mean 'step'?)"],
-    ),
-    "misspelt key in a condition": (
-        "output_tokens: 9",
-        "outputs_token: 9",
-        ["mine-suite.yaml:5: steps[1].conditions[0].outputs_token: unknown key; ", "(did you mean 'output_tokens'?)"],
-    ),
+    "unknown key in a condition": ("requests: 16", "request: 16",
+        ["conditions[0].request", "unknown key", "'requests'"]),
+    "misspelt key in a step": ("prompts: listing", "promts: listing",
+        ["mine-suite.yaml:4: steps[1].promts: unknown key; ", "accepted: step, prompts, conditions (did you mean"]),
+    "misspelt step": ("{step: smoke}", "{stp: smoke}",
+        ["mine-suite.yaml:3: steps[0].stp: unknown key; accepted: step, ", "(did you mean 'step'?)"]),
+    "misspelt key in a condition": ("output_tokens: 9", "outputs_token: 9",
+        ["mine-suite.yaml:5: steps[1].conditions[0].outputs_token: unknown key; ", "(did you mean 'output_tokens'?)"]),
     "other name": ("name: mine-suite", "name: other", ["mine-suite.yaml:1", "'other'", "accepted: mine-suite"]),
-}
+}  # fmt: skip
 
 
 PROMPTED = {
@@ -209,9 +170,7 @@ def test_prompts_of_a_kind_that_nobody_makes_are_refused(write: Write, sweep_tex
 
 
 @pytest.mark.parametrize("mistake", SUITES)
-def test_a_mistake_in_a_suite_points_into_the_suite(
-    write: Write, refused: Write, sweep_text: str, mistake: str
-) -> None:
+def test_a_mistake_in_a_suite_points_into_it(write: Write, refused: Write, sweep_text: str, mistake: str) -> None:
     suite = """\
 name: mine-suite
 steps:
@@ -228,15 +187,7 @@ steps:
     assert [part for part in parts if part not in message] == [], message
 
 
-def test_a_suite_of_the_users_own_is_unknown_to_the_shipped_ones(write: Write) -> None:
-    write("name: mine-suite\nsteps: [{step: smoke}]\n", "suites/mine-suite.yaml")
-    with pytest.raises(ConfigError, match="no file for 'mine-suite'"):
-        load_suite("mine-suite")
-
-
-def test_an_error_leaves_a_command_as_one_line_and_an_exit_code(
-    write: Write, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_leaves_a_command_as_a_line_and_an_exit_code(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SpecsweepError) as caught:
         load_sweep(write("name: mine\n", "empty.yaml"))
     assert leave("sweep", caught.value) == 1
@@ -255,9 +206,7 @@ def test_an_error_leaves_a_command_as_one_line_and_an_exit_code(
         ("command: ['', serve]", "['', 'serve'] names no program; accepted: e.g. [vllm], or no command"),
     ],
 )
-def test_an_engine_that_can_not_be_started_is_refused_before_anything_looks_for_it(
-    refused: Write, sweep_text: str, line: str, said: str
-) -> None:
+def test_an_engine_that_can_not_be_started_is_refused(refused: Write, sweep_text: str, line: str, said: str) -> None:
     row = "  - {model: tiny-gemma4, precision: bf16, technique: suffix, k: 4, optional: true}\n"
     text = sweep_text.replace("engine: vllm-cpu", "engine: own") + row
     message = refused(text, {"engines/own.yaml": f"name: own\n{line}\n"})

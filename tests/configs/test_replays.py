@@ -1,28 +1,24 @@
 """Replays, shapes, canvas and denoising steps in a sweep's file: what they make of a cell, and what is refused."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from configs.cell import Cell, Technique
+from configs.cell import Cell, Technique, argument
 from configs.expand import expand
 from configs.load import load_replay, load_shape, load_sweep, names
 from configs.schema import Plan, PlannedCell
 from configs.without_weights import KTooLong, MeasuredRates
 from tasks.engine.command import engine_command
+from tests.configs.conftest import Write
 from warehouse.dataset.consolidate.rows import made_up
-
-Write = Callable[..., str]
 
 SWEEP = """\
 name: mine
 engine: vllm-shapes
 gpu: h200
-suite: SUITE
+suite: shapes
 visits: bracketed
 serving: {max_model_len: 65536}
 cells:
@@ -43,13 +39,16 @@ def planned(path: str) -> Plan:
 
 @pytest.fixture
 def cells(write: Write) -> list[Cell]:
-    return [each.cell for each in planned(write(SWEEP.replace("SUITE", "shapes"))).cells]
+    return [each.cell for each in planned(write(SWEEP)).cells]
 
 
-def test_a_replay_gives_the_cell_the_published_rates_up_to_its_k(cells: list[Cell]) -> None:
+def test_a_replay_gives_the_published_rates_up_to_its_k_and_every_label_says_what_is_made_up(cells: list[Cell]) -> None:
     replayed = cells[1].acceptance
     assert replayed is not None
     assert (replayed.label, replayed.rates) == ("replayed:mtp-gb10-31b", (0.787, 0.589))
+    acceptance, steps = "acceptance=replayed:mtp-gb10-31b", "routing=random, denoising_steps=16 (replayed)"
+    labels = [cell.label.partition(" (")[2] for cell in cells]
+    assert labels == ["weights=dummy)", f"weights=dummy, {acceptance})", f"weights=dummy, {steps})"]
 
 
 def test_a_k_that_was_measured_has_its_own_rates_and_any_other_the_first_of_the_next_longer() -> None:
@@ -76,10 +75,8 @@ def test_every_shipped_shape_is_sound_and_its_layers_are_as_many_as_it_says(name
     assert len(shape.text_config["layer_types"]) == shape.text_config["num_hidden_layers"]
 
 
-def test_a_cell_brings_the_shapes_of_its_model_and_its_draft_and_its_control_those_of_the_ar_model(
-    write: Write,
-) -> None:
-    _, mtp, diffusion = planned(write(SWEEP.replace("SUITE", "shapes"))).cells
+def test_a_cell_brings_the_shapes_of_its_model_and_draft_and_its_control_those_of_the_ar_model(write: Write) -> None:
+    _, mtp, diffusion = planned(write(SWEEP)).cells
     assert [shape.name for shape in mtp.cell.shapes] == ["gemma-4-31b", "gemma-4-31b-assistant"]
     assert mtp.control is not None and diffusion.control is not None
     assert [shape.name for shape in mtp.control.shapes] == ["gemma-4-31b"]
@@ -88,32 +85,20 @@ def test_a_cell_brings_the_shapes_of_its_model_and_its_draft_and_its_control_tho
     assert diffusion.control.model.weights == "dummy"
 
 
-def test_every_label_says_what_is_made_up(cells: list[Cell]) -> None:
-    assert [cell.label.partition(" (")[2] for cell in cells] == [
-        "weights=dummy)",
-        "weights=dummy, acceptance=replayed:mtp-gb10-31b)",
-        "weights=dummy, routing=random, denoising_steps=16 (replayed))",
-    ]
-
-
-def test_whatever_is_replayed_is_part_of_the_key_and_a_plan_is_read_back_as_it_was(write: Write) -> None:
-    text = SWEEP.replace("SUITE", "shapes")
-    plan = planned(write(text))
-    other = planned(write(text.replace("denoising_steps: 16", "denoising_steps: 8").replace("k: 2", "k: 1")))
+def test_whatever_is_replayed_is_part_of_the_key_and_nothing_is_otherwise(write: Write, sweep_text: str) -> None:
+    plan = planned(write(SWEEP))
+    other = planned(write(SWEEP.replace("denoising_steps: 16", "denoising_steps: 8").replace("k: 2", "k: 1")))
     assert plan.cells[0].cell.cell_key == other.cells[0].cell.cell_key
     assert all(a.cell.cell_key != b.cell.cell_key for a, b in zip(plan.cells[1:], other.cells[1:], strict=True))
     again = Plan.model_validate_json(plan.model_dump_json())
     assert again == plan and again.config_hash == plan.config_hash
-
-
-def test_a_cell_without_any_of_it_is_written_as_before(write: Write, sweep_text: str) -> None:
     cell = planned(write(sweep_text)).cells[1].cell
     for word in ("shape", "acceptance", "denoising", "canvas"):
         assert word not in cell.canonical_json()
 
 
 def test_dummy_weights_are_given_no_step_that_reads_what_they_write(write: Write) -> None:
-    plan = planned(write(SWEEP.replace("SUITE", "full")))
+    plan = planned(write(SWEEP.replace("suite: shapes", "suite: full")))
     assert {step.step for each in plan.cells for step in each.steps} == {"smoke", "throughput"}
     refused = {why.split(":")[0] for label, why in plan.left_out if label == plan.cells[0].cell.label}
     assert {"parity", "needle", "eval-gpqa", "eval-ifeval", "eval-kmmlu"} <= refused
@@ -142,9 +127,8 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_what_would_pass_for_a_measurement_is_refused_on_one_line(refused: Write, mistake: str) -> None:
     right, wrong, parts = MISTAKES[mistake]
-    sound = SWEEP.replace("SUITE", "shapes")
-    assert right in sound
-    said = refused(sound.replace(right, wrong, 1))
+    assert right in SWEEP
+    said = refused(SWEEP.replace(right, wrong, 1))
     assert all(part in said for part in parts), said
 
 
@@ -172,10 +156,8 @@ ODD = "name: odd\nfamily: f\nshape: gemma-4-31b\ntotal_params_b: 1\nactive_param
     ],
     ids=["weights that are loaded", "AR of another kind", "a shape with weights"],
 )  # fmt: skip
-def test_dummy_weights_are_told_from_real_ones(
-    refused: Write, file: str, text: str, right: str, wrong: str, said: str
-) -> None:
-    assert said in refused(SWEEP.replace("SUITE", "shapes").replace(right, wrong), {file: text})
+def test_dummy_weights_are_told_apart(refused: Write, file: str, text: str, right: str, wrong: str, said: str) -> None:
+    assert said in refused(SWEEP.replace(right, wrong), {file: text})
 
 
 def test_lists_and_maps_go_to_the_engine_as_they_were_written() -> None:
@@ -204,37 +186,21 @@ def canvases(write: Write) -> tuple[PlannedCell, ...]:
     return expand(load_sweep(write(CANVAS))).cells
 
 
-def told(cell: Cell, workdir: Path) -> dict[str, int | None] | None:
-    """What the engine is told of canvas and steps."""
-    argv = engine_command(cell, 1, workdir).argv
-    if "--diffusion-config" not in argv:
-        return None
-    found: dict[str, int | None] = json.loads(argv[argv.index("--diffusion-config") + 1])
-    return found
+def test_steps_and_canvas_of_a_row_reach_the_engine(canvases: tuple[PlannedCell, ...], tmp_path: Path) -> None:
+    said = [argument(engine_command(each.cell, 1, tmp_path).argv, "--diffusion-config") for each in canvases]
+    assert said.pop(0) is None, "its checkpoint decides"
+    both, canvas = (
+        {"canvas_length": length, "max_denoising_steps": steps} for length, steps in ((256, 8), (128, None))
+    )
+    assert [json.loads(each or "") for each in said] == [both, canvas]
 
 
-def test_steps_and_canvas_of_a_row_reach_the_engine_and_without_them_its_checkpoint_decides(
-    canvases: tuple[PlannedCell, ...], tmp_path: Path
-) -> None:
-    assert [told(each.cell, tmp_path) for each in canvases] == [
-        None,
-        {"canvas_length": 256, "max_denoising_steps": 8},
-        {"canvas_length": 128, "max_denoising_steps": None},
-    ]
-
-
-def test_they_are_settings_and_nothing_made_up(canvases: tuple[PlannedCell, ...]) -> None:
-    assert [each.cell.label.partition(" diffusion")[2] for each in canvases] == [
-        "",
-        " denoising_steps=8 canvas_length=256",
-        " canvas_length=128",
-    ]
+def test_they_are_settings_and_nothing_made_up_beside_the_same_ar(canvases: tuple[PlannedCell, ...]) -> None:
+    said = [each.cell.label.partition(" diffusion")[2] for each in canvases]
+    assert said == ["", " denoising_steps=8 canvas_length=256", " canvas_length=128"]
     assert [made_up(each.cell) for each in canvases] == [None] * 3
     assert len({each.cell.cell_key for each in canvases}) == 3
     assert all(each.steps == canvases[0].steps for each in canvases), "its text is the model's own, and is read"
-
-
-def test_the_control_of_each_is_the_same_ar(canvases: tuple[PlannedCell, ...]) -> None:
     assert len({each.control.cell_key for each in canvases if each.control is not None}) == 1
 
 

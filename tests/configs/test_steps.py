@@ -1,8 +1,6 @@
 """What planning knows of steps: their rows' names, their requests, their room and price, and what contradicts."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,8 @@ from configs.steps.needle import NeedleStep, condition_name
 from configs.steps.throughput import WARM_UP_LENGTHS
 from flows.forecast.estimates import load_s
 from flows.forecast.forecast import forecast
+from tests.configs.conftest import Write
+from tests.warehouse.runs import served
 
 
 def depth(**fields: Any) -> DepthStep:
@@ -30,18 +30,27 @@ def plan(name: str) -> Plan:
     return expand(load_sweep(name))
 
 
-def test_rows_are_named_as_llama_benchy_names_them() -> None:
+@pytest.mark.parametrize(
+    ("sweep", "measured"),
+    [
+        ("depth", "smoke depth prompts depth@2 prompts@2"),
+        ("speed-bench-tiny", "smoke memory load memory@2 load@2"),
+        ("prompts-tiny", "smoke prompts prompts@2"),
+    ],
+)
+def test_a_step_that_is_timed_is_measured_in_every_start(sweep: str, measured: str) -> None:
+    starts = plan(sweep).cells[1].starts
+    assert [each.name for start in starts for each in start.measurements] == measured.split()
+
+
+def test_rows_are_named_as_llama_benchy_names_them_and_priced_with_their_warm_up() -> None:
     shapes = [*depth(depths=[0, 4096], concurrencies=[1, 4]).shapes()]
     assert [each.prefill_name for each in shapes] == ["pp2048", "pp2048 @ d4096", "pp2048 c=4", "pp2048 @ d4096 c=4"]
     assert [each.decode_name for each in shapes[:2]] == ["tg128", "tg128 @ d4096"]
     assert shapes[1].context_tokens == 4096 + 2048
-
-
-def test_every_run_is_priced_with_its_warm_up_at_its_depth() -> None:
     cell = plan("depth").cells[0].cell
-    assert depth().workload(cell) == tuple(
-        load for depth in (2048, 6144, 10240) for load in (Work(4, depth, 128), Work(WARM_UP_LENGTHS, depth, 1))
-    )
+    priced = [(Work(4, tokens, 128), Work(WARM_UP_LENGTHS, tokens, 1)) for tokens in (2048, 6144, 10240)]
+    assert depth().workload(cell) == tuple(chain(*priced))
     several = depth(depths=[0], concurrencies=[4], warmup=2, repeats={"min": 2, "max": 4, "within": "5%"})
     assert several.workload(cell) == (Work(20, 2048, 128, 4), Work(WARM_UP_LENGTHS, 2048, 1))
     assert depth(depths=[0], warmup=0).workload(cell) == (Work(3, 2048, 128),)
@@ -59,35 +68,21 @@ def test_the_depth_sweep_has_the_checkpoints_and_the_k_of_its_source() -> None:
     assert not any(cell.serving.prefix_cache for cell in cells)
 
 
-def test_a_depth_step_is_timed_so_a_mirrored_sweep_measures_it_there_and_back() -> None:
-    names = [each.name for start in plan("depth").cells[1].starts for each in start.measurements]
-    assert names == ["smoke", "depth", "prompts", "depth@2", "prompts@2"]
-
-
 def load(**fields: Any) -> LoadStep:
     return LoadStep.model_validate({"step": "load", **fields})
 
 
 def test_every_prompt_is_priced_at_every_concurrency_with_its_warm_up() -> None:
-    cell = expand(load_sweep("speed-bench")).cells[0].cell
+    cell = plan("speed-bench").cells[0].cell
     lengths, *loads = load().workload(cell)
     assert lengths == Work(WARM_UP_LENGTHS, 600, 1), "once an engine's start"
     assert WARM_UP_LENGTHS not in [each.requests for each in load(warmup=0).workload(cell)]
-    assert [(load.requests, load.concurrency) for load in loads] == [
-        (881, 1), (882, 2), (884, 4), (888, 8), (896, 16),
-    ]  # fmt: skip
+    asked = [(load.requests, load.concurrency) for load in loads]
+    assert asked == [(881, 1), (882, 2), (884, 4), (888, 8), (896, 16)]
     assert loads[0] == Work(881, 600, 1000, 1, 4096)
-    assert load(dataset="ours", requests_per_category=2, concurrencies=[1], answer_tokens=50).workload(cell) == (
-        Work(WARM_UP_LENGTHS, 90, 1),
-        Work(23, 90, 50, 1, 4096),
-    )
+    few = load(dataset="ours", requests_per_category=2, concurrencies=[1], answer_tokens=50)
+    assert few.workload(cell) == (Work(WARM_UP_LENGTHS, 90, 1), Work(23, 90, 50, 1, 4096))
     assert list(load(max_tokens=100).longest_requests(cell)) == [("step 'load'", 8292)]
-
-
-def test_a_load_step_is_measured_in_every_visit() -> None:
-    names = [each.name for start in expand(load_sweep("speed-bench-tiny")).cells[1].starts
-             for each in start.measurements]  # fmt: skip
-    assert names == ["smoke", "memory", "load", "memory@2", "load@2"]
 
 
 @pytest.mark.parametrize(
@@ -113,24 +108,23 @@ def test_a_file_counts_its_own_prompts(tmp_path: Path) -> None:
     assert list(load(dataset=str(path), concurrencies=[4]).problems()) != []
 
 
-def test_a_condition_says_its_load_and_its_category() -> None:
+def test_a_condition_says_its_load_its_category_or_its_length_and_depth() -> None:
     assert Offered(concurrency=4).name == "load c=4" and category_of("load c=4") is None
     assert Offered(rate_s=0.5, arrival="poisson").name == "load 0.5/s"
     assert Offered(rate_s=2, arrival="constant").name == "load 2/s constant"
     coding = with_category("load 2/s", "coding")
     assert category_of(coding) == "coding" and whole_of(coding) == whole_of("load 2/s") == "load 2/s"
+    assert condition_name(32768, 90) == "32k 90 %"
+    assert condition_name(8000, 10) == "8000 10 %"
 
 
-def test_beside_rates_only_the_concurrencies_that_are_named_are_measured() -> None:
+def test_beside_rates_only_named_concurrencies_are_measured_and_without_any_they_are_not_written() -> None:
     assert [load.name for load in load(rates=[1, 2.5]).loads] == ["load 1/s", "load 2.5/s"]
     both = load(rates=[4], concurrencies=[1, 2], arrival="constant")
     assert [load.name for load in both.loads] == ["load c=1", "load c=2", "load 4/s constant"]
     assert [where for where, _ in both.named()] == [("concurrencies", 0), ("concurrencies", 1), ("rates", 0)]
     again = LoadStep.model_validate(both.model_dump(mode="json"))
     assert again == both and LoadStep.model_validate(load(rates=[1]).model_dump(mode="json")) == load(rates=[1])
-
-
-def test_a_step_without_rates_is_written_as_before_there_were_any() -> None:
     written = load(limits={"ttft_ms": 5}).model_dump(mode="json")
     assert not {"rates", "arrival"} & written.keys()
     assert written["limits"] == {"ttft_ms": 5, "tpot_ms": None}
@@ -138,7 +132,7 @@ def test_a_step_without_rates_is_written_as_before_there_were_any() -> None:
 
 
 def test_a_schedule_takes_as_long_as_it_says_and_longer_where_the_engine_does() -> None:
-    planned = expand(load_sweep("speed-bench-tiny")).cells[0]
+    planned = plan("speed-bench-tiny").cells[0]
     [_, slow] = load(dataset="twin", rates=[0.01], max_tokens=96).workload(planned.cell)
     assert slow == Work(89, 200, 80, 88, 96, 0.01)
     [_, fast] = load(dataset="twin", rates=[1e6], max_tokens=96).workload(planned.cell)
@@ -150,15 +144,12 @@ def memory(**fields: Any) -> MemoryStep:
     return MemoryStep.model_validate({"step": "memory", **fields})
 
 
-def test_its_one_request_fills_the_context() -> None:
+def test_a_memory_step_fills_the_context_with_one_request_if_there_is_room() -> None:
     cell = plan("speed-bench").cells[0].cell
     assert memory().workload(cell) == (Work(1, 32768 - 16, 16),)
     assert memory(output_tokens=100).context_tokens(cell) == 32668
-
-
-def test_a_context_without_room_for_a_prompt_is_not_measured() -> None:
     cell = plan("speed-bench-tiny").cells[0].cell
-    short = cell.model_copy(update={"serving": cell.serving.model_copy(update={"max_model_len": 100})})
+    short = with_room(100, "speed-bench-tiny")
     assert memory(output_tokens=64).why_not(cell) is None
     assert "max_model_len 100 has no room" in str(memory(output_tokens=64).why_not(short))
 
@@ -177,44 +168,25 @@ def needle(**fields: Any) -> NeedleStep:
     return NeedleStep.model_validate({"step": "needle", **fields})
 
 
-@pytest.fixture
-def cell() -> Callable[[int], Cell]:
-    any_cell = expand(load_sweep("demo")).cells[0].cell
-
-    def with_room(tokens: int) -> Cell:
-        serving = any_cell.serving.model_copy(update={"max_model_len": tokens})
-        return any_cell.model_copy(update={"serving": serving})
-
-    return with_room
+def with_room(tokens: int, sweep: str = "demo") -> Cell:
+    return served(plan(sweep).cells[0], tokens).cell
 
 
-def test_lengths_double_up_to_the_longest_that_fits(cell: Callable[[int], Cell]) -> None:
-    assert needle().lengths(cell(40960)) == (4096, 8192, 16384, 32768, 36864)
-    assert needle().lengths(cell(16384)) == (4096, 8192, 12288)
-    assert needle(max_tokens=1000).lengths(cell(6000)) == (4096,)
-    assert needle(max_tokens=900).lengths(cell(6500)) == (4096, 5120)
-
-
-def test_a_length_that_does_not_fit_is_left_out_and_a_cell_without_any_says_why(cell: Callable[[int], Cell]) -> None:
+def test_needles_lie_in_lengths_that_double_up_to_the_longest_that_fits_at_every_depth_and_seed() -> None:
+    assert needle().lengths(with_room(40960)) == (4096, 8192, 16384, 32768, 36864)
+    assert needle().lengths(with_room(16384)) == (4096, 8192, 12288)
+    assert needle(max_tokens=1000).lengths(with_room(6000)) == (4096,)
+    assert needle(max_tokens=900).lengths(with_room(6500)) == (4096, 5120)
     asked = needle(context_tokens=[16384, 4096, 241000])
-    assert asked.lengths(cell(40960)) == (4096, 16384)
-    assert asked.why_not(cell(40960)) is None
-    assert asked.why_not(cell(6000)) == (
-        "max_model_len 6000 has no room for a text of 4096 tokens and an answer of 4096"
-    )
-    assert needle().why_not(cell(2048)) is not None
-    assert list(needle().longest_requests(cell(2048))) == []
-
-
-def test_its_work_is_every_length_depth_and_seed(cell: Callable[[int], Cell]) -> None:
+    assert asked.lengths(with_room(40960)) == (4096, 16384)
+    assert asked.why_not(with_room(40960)) is None
+    said = "max_model_len 6000 has no room for a text of 4096 tokens and an answer of 4096"
+    assert asked.why_not(with_room(6000)) == said
+    assert needle().why_not(with_room(2048)) is not None
+    assert list(needle().longest_requests(with_room(2048))) == []
     asked = needle(context_tokens=[4096, 8192], seeds=5, answer_tokens=300)
-    assert asked.workload(cell(40960)) == (Work(15, 4096, 300, 4), Work(15, 8192, 300, 4))
-    assert list(asked.longest_requests(cell(40960))) == [("step 'needle'", 12288)]
-
-
-def test_rows_are_named_for_people() -> None:
-    assert condition_name(32768, 90) == "32k 90 %"
-    assert condition_name(8000, 10) == "8000 10 %"
+    assert asked.workload(with_room(40960)) == (Work(15, 4096, 300, 4), Work(15, 8192, 300, 4))
+    assert list(asked.longest_requests(with_room(40960))) == [("step 'needle'", 12288)]
 
 
 @pytest.mark.parametrize(
@@ -231,9 +203,7 @@ def test_rows_are_named_for_people() -> None:
         ("needle, items: 3", "items"),
     ],
 )
-def test_a_step_that_can_not_be_measured_is_named(
-    refused: Callable[..., str], sweep_text: str, step: str, said: str
-) -> None:
+def test_a_step_that_can_not_be_measured_is_named(refused: Write, sweep_text: str, step: str, said: str) -> None:
     message = refused(sweep_text, {"suites/tiny-quick.yaml": f"name: tiny-quick\nsteps:\n  - {{step: {step}}}\n"})
     assert said in message
     assert ("tiny-quick.yaml:3" in message) is (said != "depth 8192"), "its line, or that of the serving"

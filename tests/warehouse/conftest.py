@@ -1,7 +1,6 @@
 """Stores to test against: a folder, S3 as moto serves it, and Google's look-alike."""
 
-from __future__ import annotations
-
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,12 +26,9 @@ def moto_url() -> Iterator[str]:
 
 @pytest.fixture
 def s3_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which keeps the keys that it saw first
@@ -48,7 +44,7 @@ def s3_store_url(moto_url: str, s3_environment: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def google(s3_environment: pytest.MonkeyPatch) -> Iterator[type[FakeGoogle]]:
-    with serving() as (url, handler):
+    with serving(FakeGoogle, objects={}, lock=threading.Lock(), failures=[]) as (url, handler):
         for name, value in {"GS_ENDPOINT_URL": url, "GS_ACCESS_KEY_ID": KEY_ID, "GS_SECRET_ACCESS_KEY": SECRET}.items():
             s3_environment.setenv(name, value)
         yield handler

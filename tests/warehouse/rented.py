@@ -1,17 +1,13 @@
 """Rented machines in a store, written as a flow and its node would write them; times are seconds after `START`."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from warehouse.ledger.clock import iso_of
+from warehouse.ledger.clock import Clock, iso_of
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Attempt, Leases
 from warehouse.ledger.placement import MachineEnd, Offer, PlacementEnd, Placements
 
-START_S = 1_795_176_000.0
-"""2026-11-20 12:00 UTC."""
-
+START_S = 1_795_176_000.0  # 2026-11-20 12:00 UTC
 ZONE_A = Offer(
     cloud="aws", region="us-east-1", zone="us-east-1a", instance_type="p5.4xlarge", spot=True, price_usd_h=3.6,
     price_source="a test's catalogue",
@@ -23,8 +19,17 @@ ON_DEMAND = ZONE_A.model_copy(update={"spot": False, "price_usd_h": 7.2})
 NO_PRICE = ZONE_A.model_copy(update={"cloud": "slurm", "region": None, "zone": None, "price_usd_h": None})
 
 
+class StandingClock(Clock):
+    """Stands still until it is moved."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.s = START_S + seconds
+
+    def now_s(self) -> float:
+        return self.s
+
+
 def at(seconds: float) -> str:
-    """A moment."""
     return iso_of(START_S + seconds)
 
 

@@ -1,10 +1,8 @@
 """A run of the demo sweep with made-up figures, written through the public ledger as a node would write it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from configs.checkout import ROOT
 from configs.expand import expand
@@ -15,16 +13,14 @@ from configs.steps.parity import ParityStep
 from configs.steps.throughput import Condition, ThroughputStep
 from warehouse.dataset.build import Consolidated, consolidate
 from warehouse.ledger.clock import SYSTEM, Clock
-from warehouse.ledger.commits import Commit, CommitResult, Ledger, Part
+from warehouse.ledger.commits import CommitResult, Ledger, Part
 from warehouse.ledger.lease import Attempt, Leases
 from warehouse.ledger.steps import EVAL_ITEMS, PARITY_OUTPUTS
 from warehouse.ledger.store import Store
 from warehouse.ledger.tables import PROVENANCE, VERDICTS, Row, Table
 from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
 
-FINE: tuple[str, list[str], list[str]] = ("ok", [], [])
-"""A verdict with nothing to say."""
-
+FINE: tuple[str, list[str], list[str]] = ("ok", [], [])  # a verdict with nothing to say
 WHEN = "2026-11-20T12:00:00.000+00:00"
 
 
@@ -35,49 +31,57 @@ class StepWriter:
         self.ledger, self.cell_key, self.step, self.attempt = ledger, cell_key, step, attempt
         self.parts: list[Part] = []
 
-    def write(self, table: Table, rows: Sequence[Row], spent_s: float | None = None) -> None:
+    def write(self, table: Table, rows: Sequence[Row], spent_s: float | None = None) -> Self:
         identity = {
             "run_id": self.ledger.run_id, "cell_key": self.cell_key, "step": self.step, "attempt": self.attempt,
             "measured_at": WHEN,
         }  # fmt: skip
         stamped = [{**identity, **row} for row in rows]
         self.parts.append(self.ledger.write_part(self.cell_key, self.step, table, stamped, self.attempt, spent_s))
+        return self
 
-    def judge(self, *verdicts: tuple[str | None, str | None, str, list[str], list[str]]) -> None:
+    def judge(self, *verdicts: tuple[str | None, str | None, str, list[str], list[str]]) -> Self:
         names = ("condition", "mode", "verdict", "reasons", "details")
-        self.write(VERDICTS, [dict(zip(names, verdict, strict=True)) for verdict in verdicts])
+        return self.write(VERDICTS, [dict(zip(names, verdict, strict=True)) for verdict in verdicts])
 
-    def provenance(self, **columns: Any) -> None:
+    def provenance(self, **columns: Any) -> Self:
         known = {
-            "git_sha": "0123456789abcdef0123456789abcdef01234567", "git_dirty": False,
-            "config_hash": "feedface00000000",
+            "git_sha": "01234567" * 5, "git_dirty": False, "config_hash": "feedface00000000", "seed": 0,
             "argv": "vllm serve /models/target --port 8001 --dtype bfloat16", "engine_version": "0.32.0+cpu",
             "gpu_name": "Test CPU", "host": "testhost", "cloud": "local", "spot": False, "price_usd_h": 0.0,
-            "price_source": "Your own machine.", "seed": 0, "weights": "real", "model_revision": "recipe-1",
+            "price_source": "Your own machine.", "weights": "real", "model_revision": "recipe-1",
         }  # fmt: skip
-        self.write(PROVENANCE, [known | columns])
+        return self.write(PROVENANCE, [known | columns])
 
     def commit(self, verdict: Any = "ok", reasons: Sequence[str] = (), wall_s: float = 36.0) -> CommitResult:
-        commit: Commit = self.ledger.new_commit(
-            self.step, self.attempt, "host/boot/1/1", verdict, reasons, wall_s, self.parts
-        )
+        owner = "host/boot/1/1"
+        commit = self.ledger.new_commit(self.step, self.attempt, owner, verdict, reasons, wall_s, self.parts)
         return self.ledger.commit(self.cell_key, commit)
 
 
-def window(condition: Condition, repeat: int, tok_s: float, *, mode: str = "fixed", **engine: Any) -> dict[str, Any]:
-    """A window of the condition at a given rate."""
+def window(condition: Condition, repeat: int, tok_s: float, *, mode: str = "fixed", **engine: Any) -> Row:
     tokens = condition.output_tokens * max(condition.requests, condition.concurrency)
-    return {
-        "condition": condition.name, "mode": mode, "context_tokens": condition.context_tokens,
-        "output_tokens": condition.output_tokens, "concurrency": condition.concurrency, "repeat": repeat,
+    return _shape(condition, mode, repeat) | {
         "requests": condition.requests, "wall_s": tokens / tok_s, "completion_tokens": tokens, "chars": tokens * 4,
         **engine,
     }  # fmt: skip
 
 
-class Behaviour(NamedTuple):
-    """How a made-up cell behaves."""
+def streamed(condition: Condition, index: int, ttft_ms: float, tpot_ms: float, text: str = "") -> Row:
+    return _shape(condition, "stream", 0) | {
+        "request_id": f"{condition.name}/stream-0/{index}", "completion_tokens": condition.output_tokens,
+        "ttft_ms": ttft_ms, "tpot_ms": tpot_ms, "text": text,
+    }  # fmt: skip
 
+
+def _shape(condition: Condition, mode: str, repeat: int) -> Row:
+    return {
+        "condition": condition.name, "mode": mode, "context_tokens": condition.context_tokens,
+        "output_tokens": condition.output_tokens, "concurrency": condition.concurrency, "repeat": repeat,
+    }  # fmt: skip
+
+
+class Behaviour(NamedTuple):
     tok_s: float
     by_position: tuple[float, ...] = ()
     parity_breaks: tuple[int, ...] = ()
@@ -109,9 +113,12 @@ def demo_plan() -> Plan:
 def mirrored_demo() -> Plan:
     """The demo's plan with every cell measured on the way there and on the way back."""
     plan = demo_plan()
-    return plan.model_copy(
-        update={"cells": tuple(each.model_copy(update={"visits": "mirrored"}) for each in plan.cells)}
-    )
+    cells = tuple(each.model_copy(update={"visits": "mirrored"}) for each in plan.cells)
+    return plan.model_copy(update={"cells": cells})
+
+
+def celled(planned: PlannedCell, **cell: Any) -> PlannedCell:
+    return planned.model_copy(update={"cell": planned.cell.model_copy(update=cell)})
 
 
 class DemoRun:
@@ -132,9 +139,7 @@ class DemoRun:
     def step(self, name: str, technique: str, k: int | None = None, *, int8: bool = False) -> StepWriter:
         return StepWriter(self.ledger, self.key(technique, k, int8=int8), name)
 
-    def outputs(
-        self, technique: str, k: int | None, *passes: Mapping[str, list[int]], gap: float | None = None
-    ) -> None:
+    def outputs(self, technique: str, k: int | None, *passes: Mapping[str, Any], gap: float | None = None) -> None:
         """A committed parity step: tokens by prompt in each pass; `gap` is between the best two, everywhere."""
         step = self.step("parity", technique, k)
         step.provenance(machine="node-1 card-1")
@@ -150,7 +155,6 @@ class DemoRun:
 
 
 def only(found: Sequence[dict[str, Any]], **columns: Any) -> dict[str, Any]:
-    """The one row that has these values."""
     [row] = [row for row in found if all(row.get(name) == value for name, value in columns.items())]
     return row
 
@@ -163,26 +167,28 @@ def write_demo_run(store: Store, run_id: str = "demo-1", *, text: str = "words",
     ledger, plan = Ledger(store, run_id), plan or mirrored_demo()
     ledger.write_plan(plan)
     for planned in plan.cells:
-        cell = planned.cell
-        behaviour = DEMO[cell.precision.name, cell.technique.name, cell.k]
-        _smoke(ledger, planned)
+        key, behaviour = planned.cell.cell_key, behaviour_of(planned)
+        _write(StepWriter(ledger, key, "smoke"), EVAL_ITEMS, [item(index, right=True) for index in range(5)], 4.2)
         for spec in planned.steps:
             if isinstance(spec, ThroughputStep):
-                _throughput(ledger, planned, spec, behaviour, text)
+                _throughput(ledger, planned, spec, text)
             elif isinstance(spec, ParityStep):
-                _parity(ledger, planned, spec, behaviour, text)
+                _write(StepWriter(ledger, key, "parity"), PARITY_OUTPUTS, _outputs(planned, spec, text), 14.0)
             elif isinstance(spec, EvalTinyStep):
-                _eval(ledger, planned, spec, behaviour, text)
-        close_attempt(ledger, cell.cell_key)
+                rows = [item(index, right=index < behaviour.right) | {"reasoning": text} for index in range(spec.items)]
+                _write(StepWriter(ledger, key, "eval-tiny"), EVAL_ITEMS, rows, 9.5)
+        close_attempt(ledger, key)
     for planned in reversed(plan.cells):
-        cell = planned.cell
         for spec in planned.steps:
             if isinstance(spec, ThroughputStep):
-                behaviour = DEMO[cell.precision.name, cell.technique.name, cell.k]
-                _throughput(ledger, planned, spec, behaviour, text, "@2")
+                _throughput(ledger, planned, spec, text, "@2")
     lost = plan.cells[3].cell.cell_key
     close_attempt(ledger, lost, 2, "lost", "the node was preempted: spot capacity reclaimed", f"Traceback\n{text}")
     return plan
+
+
+def behaviour_of(planned: PlannedCell) -> Behaviour:
+    return DEMO[planned.cell.precision.name, planned.cell.technique.name, planned.cell.k]
 
 
 def close_attempt(
@@ -194,19 +200,12 @@ def close_attempt(
     ))  # fmt: skip
 
 
-def _smoke(ledger: Ledger, planned: PlannedCell) -> None:
-    step = StepWriter(ledger, planned.cell.cell_key, "smoke")
-    items = [item(index, right=True) for index in range(5)]
-    step.write(EVAL_ITEMS, items)
-    step.provenance()
-    step.judge((None, None, "ok", [], []))
-    step.commit(wall_s=4.2)
+def _write(step: StepWriter, table: Table, rows: Sequence[Row], wall_s: float) -> None:
+    step.write(table, rows).provenance().judge((None, None, *FINE)).commit(wall_s=wall_s)
 
 
-def _throughput(
-    ledger: Ledger, planned: PlannedCell, spec: ThroughputStep, behaviour: Behaviour, text: str, visit: str = ""
-) -> None:
-    cell = planned.cell
+def _throughput(ledger: Ledger, planned: PlannedCell, spec: ThroughputStep, text: str, visit: str = "") -> None:
+    cell, behaviour = planned.cell, behaviour_of(planned)
     step = StepWriter(ledger, cell.cell_key, f"throughput{visit}")
     draw = random.Random(cell.label + visit)
     looping = cell.technique.name == "suffix"
@@ -232,15 +231,6 @@ def _throughput(
     step.commit("rejected" if looping else "ok", ["stream_burst"] if looping else [], wall_s=61.5)
 
 
-def streamed(condition: Condition, index: int, ttft_ms: float, tpot_ms: float, text: str = "") -> dict[str, Any]:
-    return {
-        "condition": condition.name, "mode": "stream", "context_tokens": condition.context_tokens,
-        "output_tokens": condition.output_tokens, "concurrency": condition.concurrency, "repeat": 0,
-        "request_id": f"{condition.name}/stream-0/{index}", "completion_tokens": condition.output_tokens,
-        "ttft_ms": ttft_ms, "tpot_ms": tpot_ms, "text": text,
-    }  # fmt: skip
-
-
 def engine_counts(by_position: Sequence[float], drafts: int) -> dict[str, Any]:
     """Counters of an engine that accepted these shares of `drafts`; all null where nothing is drafted."""
     if not by_position:
@@ -252,34 +242,18 @@ def engine_counts(by_position: Sequence[float], drafts: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _parity(ledger: Ledger, planned: PlannedCell, spec: ParityStep, behaviour: Behaviour, text: str) -> None:
-    step = StepWriter(ledger, planned.cell.cell_key, "parity")
-    baseline = planned.cell.technique.method == "ar"
-    for number in range(2 if baseline else 1):
-        rows = []
+def _outputs(planned: PlannedCell, spec: ParityStep, text: str) -> list[Row]:
+    breaks, rows = behaviour_of(planned).parity_breaks, []
+    for number in range(2 if planned.cell.technique.method == "ar" else 1):
         for index in range(spec.n_prompts):
             ids = list(range(index, index + spec.output_tokens))
-            if index < len(behaviour.parity_breaks):
-                ids[behaviour.parity_breaks[index]] = -1
+            if index < len(breaks):
+                ids[breaks[index]] = -1
             rows.append({"prompt_id": f"parity-{index:02d}", "pass": number, "token_ids": ids, "text": text})
-        step.write(PARITY_OUTPUTS, rows)
-    step.provenance()
-    step.judge((None, None, "ok", [], []))
-    step.commit(wall_s=14.0)
+    return rows
 
 
-def _eval(ledger: Ledger, planned: PlannedCell, spec: EvalTinyStep, behaviour: Behaviour, text: str) -> None:
-    step = StepWriter(ledger, planned.cell.cell_key, "eval-tiny")
-    rows = [item(index, right=index < behaviour.right) | {"reasoning": text} for index in range(spec.items)]
-    step.write(EVAL_ITEMS, rows)
-    step.provenance()
-    step.judge((None, None, "ok", [], []))
-    step.commit(wall_s=9.5)
-
-
-def item(
-    index: int, *, right: bool, first_right: bool | None = None, body: str = "The answer is (A)."
-) -> dict[str, Any]:
+def item(index: int, *, right: bool, first_right: bool | None = None, body: str = "The answer is (A).") -> Row:
     """An answered question; by default the first letter is right one time in five."""
     by_first = index % 5 == 0 if first_right is None else first_right
     return {

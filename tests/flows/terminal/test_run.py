@@ -11,7 +11,7 @@ import pytest
 
 from tests.fake_run import write_user_configs
 from tests.flows.conftest import Finish
-from tests.warehouse.read_page import Page
+from tests.warehouse.report.pages import Page
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import open_store
 

@@ -1,7 +1,5 @@
 """Load in the dataset and on the page: rates by category, speedups over visits, percentiles, goodput."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import fsum
 from pathlib import Path
@@ -10,8 +8,8 @@ import pytest
 
 from configs.steps.load import LoadStep, Offered, with_category
 from configs.steps.throughput import NATURAL
+from tests.warehouse.runs import mirrored_pair, view_of
 from tests.warehouse.synthetic import StepWriter, only
-from tests.warehouse.visited import mirrored_pair, view_of
 from warehouse.dataset.build import Consolidated, consolidate, with_verdicts
 from warehouse.dataset.steps.load import UNJUDGED
 from warehouse.ledger.commits import Ledger
@@ -21,12 +19,9 @@ from warehouse.report.display.figures import Row
 from warehouse.report.display.view import View
 from warehouse.report.steps.load import category_section, load_section
 
-SPEC = LoadStep.model_validate(
-    {"step": "load", "dataset": "twin", "concurrencies": [1, 2], "limits": {"ttft_ms": 35, "tpot_ms": 20}}
-)
-PROMPTS = 40
-"""Of each category: enough for p90, not for p95."""
-
+LIMITS = {"ttft_ms": 35, "tpot_ms": 20}
+SPEC = LoadStep.model_validate({"step": "load", "dataset": "twin", "concurrencies": [1, 2], "limits": LIMITS})
+PROMPTS = 40  # of each category: enough for p90, not for p95
 TOKENS = 50
 
 
@@ -38,8 +33,7 @@ def asked(concurrency: int, category: str, number: int, sent_s: float, token_s: 
         "output_tokens": 96, "category": category, "prompt_id": f"{category}/{number}", "repeat": number % 4,
         "sent_s": sent_s, "wall_s": ttft_s + token_s * (TOKENS - 1), "prompt_tokens": 20, "completion_tokens": TOKENS,
         "finish_reason": "stop" if number else "length", "ttft_ms": 1000 * ttft_s, "tpot_ms": 1000 * token_s,
-        "chunk_ms": 2000 * token_s, "chunks": 25, "first_chunk_tokens": 1,
-        "text": "words",
+        "chunk_ms": 2000 * token_s, "chunks": 25, "first_chunk_tokens": 1, "text": "words",
     }  # fmt: skip
 
 
@@ -84,34 +78,24 @@ def telling(row: Row, accepted: float) -> Row:
 
 
 def visit(
-    ledger: Ledger,
-    key: str,
-    name: str,
-    token_s: dict[str, float],
-    accepted: dict[str, float],
-    tells: bool = False,
-    begun: bool = False,
-    reasons: Sequence[str] = (),
-) -> None:
-    step = StepWriter(ledger, key, name)
-    step.provenance(machine="node-1 card-1")
+    ledger: Ledger, key: str, name: str, token_s: dict[str, float], accepted: dict[str, float],
+    tells: bool, begun: bool, reasons: Sequence[str],
+) -> None:  # fmt: skip
+    step = StepWriter(ledger, key, name).provenance(machine="node-1 card-1")
     for concurrency in SPEC.concurrencies:
         rows = loop(concurrency, token_s, NOISE)
         for category in token_s if concurrency == 1 else (None,):
             of = [row for row in rows if category in (None, row["category"])]
             share = accepted.get(category or "", fsum(accepted.values()) / len(accepted) if accepted else 0.0)
-            said = [telling(row, accepted[row["category"]]) for row in of] if tells and accepted else of
-            step.write(LOAD_REQUESTS, said)
-            step.write(LOAD_WINDOWS, [window(concurrency, category, of, share)])
-        name = Offered(concurrency=concurrency).name
-        names = [name, *(with_category(name, each) for each in token_s)]
+            told = [telling(row, accepted[row["category"]]) for row in of] if tells and accepted else of
+            step.write(LOAD_REQUESTS, told).write(LOAD_WINDOWS, [window(concurrency, category, of, share)])
+        whole = Offered(concurrency=concurrency).name
         said = ("suspect" if reasons else "ok", [*reasons], [*reasons])
-        step.judge(*((each, NATURAL, *said) for each in names))
+        step.judge(*((each, NATURAL, *said) for each in (whole, *(with_category(whole, each) for each in token_s))))
     if begun:  # what an earlier start measured of the first category, half as fast, without a draft
         [category, *_] = token_s
         rows = [row | {"attempt": 0} for row in loop(1, {category: 2 * token_s[category]}, NOISE)]
-        step.provenance(machine="node-1 card-1", attempt=0)
-        step.write(LOAD_REQUESTS, rows)
+        step.provenance(machine="node-1 card-1", attempt=0).write(LOAD_REQUESTS, rows)
         step.write(LOAD_WINDOWS, [window(1, category, rows, 0.0) | {"attempt": 0}])
     step.commit()
 
@@ -119,11 +103,6 @@ def visit(
 SLOW = {"coding": 0.010, "writing": 0.012}
 FAST = {"coding": 0.004, "writing": 0.010}
 ACCEPTED = {"coding": 0.7, "writing": 0.4}
-
-
-@pytest.fixture
-def aside(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path / "aside"))
 
 
 @pytest.fixture
@@ -143,34 +122,31 @@ def build(local: Store, tells: bool = False, begun: bool = False, reasons: Seque
     return consolidate(local, ["r1"])
 
 
-def test_what_an_earlier_start_left_of_a_load_is_in_none_of_its_figures(built: Consolidated, aside: Store) -> None:
-    beside = build(aside, begun=True)
-    names = ("condition", "tok_s", "acceptance_length", "answer_tokens", "tokens_per_step")
-    figures = [[[row.get(name) for name in names] for row in each.results] for each in (built, beside)]
-    assert figures[0] == figures[1]
-    latencies = [
-        [(row["condition"], row["ttft_p50_ms"], row["requests"]) for row in each.load] for each in (built, beside)
-    ]
-    assert latencies[0] == latencies[1]
+def test_what_an_earlier_start_left_of_a_load_is_in_none_of_its_figures(built: Consolidated, tmp_path: Path) -> None:
+    beside = build(open_store(str(tmp_path / "aside")), begun=True)
+    names = ("condition", "tok_s", "acceptance_length", "answer_tokens", "tokens_per_step", "ttft_p50_ms", "requests")
+    rows, others = ([*each.results, *each.load] for each in (built, beside))
+    assert [[row.get(name) for name in names] for row in rows] == [[row.get(name) for name in names] for row in others]
 
 
-def rate(seconds: float) -> float:
-    return TOKENS / seconds
-
-
-def test_a_category_alone_has_tokens_over_wall_clock(built: Consolidated) -> None:
+def test_a_category_alone_has_tokens_over_wall_clock_and_says_how_long_its_answers_were(built: Consolidated) -> None:
     row = only(built.results, technique="ar", condition="load c=1, coding")
     wall_s = 0.0325 + 0.010 * 0.999 * (TOKENS - 1)
-    assert row["tok_s"] == pytest.approx(rate(wall_s), rel=0.005)
+    assert row["tok_s"] == pytest.approx(TOKENS / wall_s, rel=0.005)
     assert (row["mode"], row["concurrency"], row["visits"], row["repeats"]) == ("natural", 1, 2, 8)
+    assert len(built.load) == len(built.results)
+    assert {row["answer_tokens"] for row in (*built.results, *built.load)} == {TOKENS}
 
 
-def test_latencies_say_whether_they_may_be_believed(local: Store) -> None:
-    found = build(local, reasons=["unsteady"]).load
-    assert {(row["technique"], row["verdict"], *row["reasons"]) for row in found} == {
-        ("ar", "ok"),
-        ("mtp", "suspect", "unsteady"),
-    }
+def test_latencies_say_whether_they_may_be_believed_and_have_the_last_word_on_their_row(local: Store) -> None:
+    built = build(local, reasons=["unsteady"])
+    assert judged(built.load) == {("ar", "ok"), ("mtp", "suspect", "unsteady")}
+    barred = [{**row, "verdict": "suspect", "reasons": ["parity_failed"]} for row in built.results]
+    assert judged(with_verdicts(built.load, barred)) == {(name, "suspect", "parity_failed") for name in ("ar", "mtp")}
+
+
+def judged(rows: Sequence[Row]) -> set[tuple[str, ...]]:
+    return {(row["technique"], row["verdict"], *row["reasons"]) for row in rows}
 
 
 @pytest.mark.parametrize(
@@ -178,44 +154,26 @@ def test_latencies_say_whether_they_may_be_believed(local: Store) -> None:
     [(False, [], {"mtp"}), (True, [], set()), (False, ["unsteady"], set())],
     ids=["not told", "told", "judged by an older node"],
 )
-def test_a_row_whose_repeats_nobody_could_judge_says_so(
-    local: Store, tells: bool, reasons: list[str], unjudged: set[str]
-) -> None:
+def test_a_row_nobody_could_judge_says_so(local: Store, tells: bool, reasons: list[str], unjudged: set[str]) -> None:
     rows = build(local, tells=tells, reasons=reasons).results
     assert {row["technique"] for row in rows if UNJUDGED in row["details"]} == unjudged
     of_mtp = [UNJUDGED in row["details"] for row in rows if row["technique"] == "mtp"]
     assert len(of_mtp) > 2 and len(set(of_mtp)) == 1, "of all loads and categories, or of none"
 
 
-def test_latencies_have_the_last_word_on_their_row(built: Consolidated) -> None:
-    barred = [{**row, "verdict": "suspect", "reasons": ["parity_failed"]} for row in built.results]
-    assert {row["verdict"] for row in built.load} == {"ok"}
-    assert {(row["verdict"], *row["reasons"]) for row in with_verdicts(built.load, barred)} == {
-        ("suspect", "parity_failed")
-    }
-
-
-def test_the_whole_lies_between_its_categories_and_is_all_tokens_over_all_slots(built: Consolidated) -> None:
+def test_the_whole_lies_between_its_categories_and_two_in_flight_make_twice_as_much(built: Consolidated) -> None:
     for number in (1, 2):
         whole = only(built.results, technique="mtp", condition=f"load c={number}")["tok_s"]
         parts = [only(built.results, technique="mtp", condition=f"load c={number}, {name}")["tok_s"] for name in FAST]
         assert min(parts) < whole < max(parts)
         # as many tokens of each: the harmonic mean, but for where the steady state cuts
         assert whole == pytest.approx(2 / fsum(1 / each for each in parts), rel=0.01)
-
-
-def test_a_row_says_how_long_its_answers_were_as_its_row_of_load_does(built: Consolidated) -> None:
-    assert len(built.load) == len(built.results)
-    assert {row["answer_tokens"] for row in (*built.results, *built.load)} == {TOKENS}
-
-
-def test_two_in_flight_make_twice_as_much_whoever_is_beside_whom(built: Consolidated) -> None:
     for name in ("", ", coding", ", writing"):
         one, two = (only(built.results, technique="mtp", condition=f"load c={n}{name}")["tok_s"] for n in (1, 2))
         assert two == pytest.approx(2 * one, rel=0.01)
 
 
-def test_speedups_are_by_category_over_visits_with_intervals(built: Consolidated) -> None:
+def test_speedups_and_joules_are_by_category_over_visits_and_over_ars(built: Consolidated) -> None:
     coding = only(built.results, technique="mtp", condition="load c=1, coding")
     writing = only(built.results, technique="mtp", condition="load c=1, writing")
     assert coding["speedup_lo"] < coding["speedup"] < coding["speedup_hi"]
@@ -223,9 +181,6 @@ def test_speedups_are_by_category_over_visits_with_intervals(built: Consolidated
     assert writing["speedup"] == pytest.approx(0.6205 / 0.5225, rel=0.02)
     claims = {pair["condition"]: pair["conclusion"] for pair in built.pairs if pair["kind"] == "speed"}
     assert claims["load c=1, coding"] == "faster" and len(claims) == 6
-
-
-def test_so_is_what_a_token_took_and_what_it_took_ar(built: Consolidated) -> None:
     for condition in ("load c=1, coding", "load c=1, writing", "load c=2"):
         ar, mtp = (only(built.results, technique=name, condition=condition) for name in ("ar", "mtp"))
         assert mtp["baseline_energy_j_per_token"] == pytest.approx(ar["energy_j_per_token"])
@@ -254,7 +209,23 @@ def test_requests_that_tell_of_their_drafts_give_mixed_categories_an_acceptance(
     assert rows["load c=2"]["acceptance_length"] == pytest.approx(1 + 0.55 / 0.45), "by the engine's counters"
 
 
-def test_percentiles_that_so_few_prompts_cannot_bound_are_not_told(built: Consolidated) -> None:
+def test_requests_sent_together_and_the_last_ones_are_no_part_of_latencies_or_cut_off(built: Consolidated) -> None:
+    whole = only(built.load, technique="ar", condition="load c=2")
+    assert whole["requests"] == 2 * (2 * PROMPTS - 2 - 2), "two of each visit begin together, two run on alone"
+    whole = only(built.load, technique="ar", condition="load c=2")
+    assert whole["cut_off"] == 0 and whole["requests"] > 0
+    assert only(built.results, technique="ar", condition="load c=2")["truncated"] == 4
+    assert only(built.results, technique="ar", condition="load c=2, coding")["truncated"] == 2
+
+
+def test_goodput_keeps_every_limit_and_percentiles_that_few_prompts_cannot_bound_are_untold(
+    built: Consolidated,
+) -> None:
+    row = only(built.load, technique="mtp", condition="load c=1, coding")
+    assert row["goodput_share"] == pytest.approx(0.75), "every fourth first token takes 40 ms, the limit is 35"
+    assert row["goodput_s"] == pytest.approx(0.75 * row["requests_s"])
+    assert row["requests_s"] == pytest.approx(1 / (0.0325 + 0.004 * 49), rel=0.01)
+    assert (row["ttft_limit_ms"], row["tpot_limit_ms"], row["cut_off"]) == (35, 20, 2)
     coding = only(built.load, technique="ar", condition="load c=1, coding")
     assert (coding["prompts"], coding["requests"]) == (40, 80), "asked twice, in two visits"
     assert coding["first_chunk_tokens"] == 1
@@ -265,27 +236,6 @@ def test_percentiles_that_so_few_prompts_cannot_bound_are_not_told(built: Consol
     assert whole["chunk_p50_ms"] == pytest.approx(2 * whole["tpot_p50_ms"], rel=1e-6)
 
 
-def test_requests_that_were_sent_together_and_the_last_ones_are_no_part_of_latencies(built: Consolidated) -> None:
-    whole = only(built.load, technique="ar", condition="load c=2")
-    assert whole["requests"] == 2 * (2 * PROMPTS - 2 - 2), "two of each visit begin together, two run on alone"
-
-
-def test_what_the_cap_ended_is_counted_over_the_requests_beside_it(built: Consolidated) -> None:
-    """The cap ends the first answer of each category, which two at a time are those that were sent together."""
-    whole = only(built.load, technique="ar", condition="load c=2")
-    assert whole["cut_off"] == 0 and whole["requests"] > 0
-    assert only(built.results, technique="ar", condition="load c=2")["truncated"] == 4
-    assert only(built.results, technique="ar", condition="load c=2, coding")["truncated"] == 2
-
-
-def test_goodput_is_what_keeps_every_limit(built: Consolidated) -> None:
-    row = only(built.load, technique="mtp", condition="load c=1, coding")
-    assert row["goodput_share"] == pytest.approx(0.75), "every fourth first token takes 40 ms, the limit is 35"
-    assert row["goodput_s"] == pytest.approx(0.75 * row["requests_s"])
-    assert row["requests_s"] == pytest.approx(1 / (0.0325 + 0.004 * 49), rel=0.01)
-    assert (row["ttft_limit_ms"], row["tpot_limit_ms"], row["cut_off"]) == (35, 20, 2)
-
-
 def test_seconds_stand_with_the_whole_suite_and_still_sum(built: Consolidated) -> None:
     rows = [row for row in built.results if row["technique"] == "ar"]
     assert fsum(row["gpu_s"] for row in rows if row["condition"] in ("load c=1", "load c=2")) == pytest.approx(72)
@@ -294,18 +244,15 @@ def test_seconds_stand_with_the_whole_suite_and_still_sum(built: Consolidated) -
     assert fsum(row["gpu_s"] or 0.0 for row in visits) == pytest.approx(36)
 
 
-def test_the_page_has_curves_against_load_and_bars_by_category(built: Consolidated) -> None:
-    page = load_section(view_of(built))
-    assert page is not None
+def test_the_page_has_curves_and_bars_and_where_nothing_else_was_timed_the_whole_suite_is_its_headline(
+    built: Consolidated,
+) -> None:
+    page = load_section(view_of(built)) or ""
     assert page.count("<polyline") == 6, "rate, first token and time per token, of two cells"
     assert "Good are requests that keep TTFT 35 ms, TPOT 20 ms." in page
-    bars = category_section(view_of(built))
-    assert bars is not None
+    bars = category_section(view_of(built)) or ""
     assert "Speedup by category, 1 in flight" in bars and "Speedup by category, 2 in flight" in bars
     assert "coding: mtp K=4 2.2" in bars
-
-
-def test_where_nothing_else_was_timed_the_whole_suite_is_the_headline(built: Consolidated) -> None:
     view = view_of(built)
     assert {row["condition"] for row in view.rates} == {"load c=1", "load c=2"}
     [first, *_] = [row for row in view.rows if row["condition"] == "load c=1"]

@@ -1,34 +1,31 @@
 """Snapshots: made current once, by a manifest that is created last."""
 
-from __future__ import annotations
-
 import io
 import json
-import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import duckdb
 import pandas as pd
 import polars as pl
 import pytest
 
-from tests.warehouse.synthetic import StepWriter, demo_plan, item, write_demo_run
+from tests.warehouse.rented import StandingClock
+from tests.warehouse.synthetic import DemoRun, StepWriter, item, write_demo_run
 from warehouse.dataset import snapshot
-from warehouse.dataset.snapshot import Manifest, current, data_dictionary, publish, read_current, read_table
+from warehouse.dataset.build import Consolidated
+from warehouse.dataset.snapshot import current, data_dictionary, publish, read_current, read_table
 from warehouse.dataset.tables import PRODUCT_TABLES
-from warehouse.ledger.clock import SYSTEM, Clock, moment_s
-from warehouse.ledger.commits import Ledger
+from warehouse.ledger.clock import SYSTEM, Clock
 from warehouse.ledger.steps import EVAL_ITEMS
 from warehouse.ledger.store import Store, StoreError, open_store
 from warehouse.ledger.tables import sha256_hex
 
 
 def measure(store: Store, run_id: str, cell: int = 0, clock: Clock = SYSTEM) -> None:
-    """One more committed step."""
-    ledger, plan = Ledger(store, run_id, clock), demo_plan()
-    ledger.write_plan(plan)
-    step = StepWriter(ledger, plan.cells[cell].cell.cell_key, "eval-tiny")
-    step.write(EVAL_ITEMS, [item(index, right=True) for index in range(4)])
-    step.commit()
+    run = DemoRun(store, run_id, clock)
+    step = StepWriter(run.ledger, run.plan.cells[cell].cell.cell_key, "eval-tiny")
+    step.write(EVAL_ITEMS, [item(index, right=True) for index in range(4)]).commit()
 
 
 def test_a_snapshot_is_what_its_manifest_says(store: Store) -> None:
@@ -38,26 +35,14 @@ def test_a_snapshot_is_what_its_manifest_says(store: Store) -> None:
     measure(store, "one")
     manifest = publish(store)
     assert (manifest.number, manifest.run_ids, current(store)) == (1, ("one",), manifest)
-    assert [file.key.rsplit("/", 1)[1] for file in manifest.files] == [
-        "results_consolidated.parquet",
-        "results_consolidated.csv",
-        "pairs.parquet",
-        "visits.parquet",
-        "load.parquet",
-        "k_curves.parquet",
-        "recommendations.parquet",
-        "attempts.parquet",
-    ]
+    assert " ".join(PRODUCT_TABLES) == "results_consolidated pairs visits load k_curves recommendations attempts"
+    first, *others = PRODUCT_TABLES
+    names = [f"{first}.parquet", f"{first}.csv", *(f"{name}.parquet" for name in others)]
+    assert [file.key.rsplit("/", 1)[1] for file in manifest.files] == names
     assert [read_current(store, name).height for name in PRODUCT_TABLES] == [2, 0, 0, 0, 0, 0, 0]
     assert [file.rows for file in manifest.files] == [2, 2, 0, 0, 0, 0, 0, 0]
-
-
-def test_nothing_new_makes_no_snapshot(store: Store) -> None:
-    measure(store, "one")
-    first = publish(store)
     keys = store.list("snapshots")
-    assert publish(store) == first
-    assert store.list("snapshots") == keys
+    assert publish(store) == manifest and store.list("snapshots") == keys, "nothing new makes no snapshot"
 
 
 def test_older_snapshots_stay_readable(local: Store) -> None:
@@ -74,15 +59,13 @@ def test_older_snapshots_stay_readable(local: Store) -> None:
 
 def test_a_publisher_that_was_overtaken_builds_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     measure(store, "one")
-    overtaken = threading.Event()
     real = snapshot.consolidate
 
-    def slow(store: Store, run_ids: object) -> object:
-        built = real(store, run_ids)  # type: ignore[arg-type]
-        if not overtaken.is_set():
-            overtaken.set()
-            measure(store, "two", cell=1)
-            publish(store)
+    def slow(store: Store, run_ids: Sequence[str]) -> Consolidated:
+        built = real(store, run_ids)
+        monkeypatch.setattr(snapshot, "consolidate", real)
+        measure(store, "two", cell=1)
+        publish(store)
         return built
 
     monkeypatch.setattr(snapshot, "consolidate", slow)
@@ -93,13 +76,9 @@ def test_a_publisher_that_was_overtaken_builds_again(store: Store, monkeypatch: 
 
 def test_many_publishers_at_once_make_one_snapshot(store: Store) -> None:
     measure(store, "one")
-    found: list[Manifest] = []
-    threads = [threading.Thread(target=lambda: found.append(publish(open_store(store.url)))) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 6 and len({manifest.version for manifest in found}) == 1
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda _: publish(open_store(store.url)), range(6)))
+    assert len({manifest.version for manifest in found}) == 1
     assert len(store.list("snapshots/manifests")) == 1
 
 
@@ -176,11 +155,6 @@ def test_s3_is_read_by_polars_with_the_stores_own_options(s3_store_url: str) -> 
     assert copied is not None and pl.read_parquet(io.BytesIO(copied)).height == 2
 
 
-class StandingClock(Clock):
-    def now_s(self) -> float:
-        return moment_s("2026-11-20T12:00:00.000+00:00")
-
-
 def test_local_and_s3_give_the_same_contents(local: Store, s3_store_url: str) -> None:
     remote = open_store(s3_store_url)
     for store in (local, remote):
@@ -188,7 +162,7 @@ def test_local_and_s3_give_the_same_contents(local: Store, s3_store_url: str) ->
     assert publish(local).content_sha256 == publish(remote).content_sha256
 
 
-def test_a_lost_convenience_copy_comes_back(local: Store) -> None:
+def test_a_lost_convenience_copy_comes_back_and_the_dictionary_names_every_column(local: Store) -> None:
     measure(local, "one")
     publish(local)
     local.delete("results_consolidated.parquet")
@@ -196,9 +170,6 @@ def test_a_lost_convenience_copy_comes_back(local: Store) -> None:
     publish(local)
     assert local.get("results_consolidated.parquet") is not None
     assert local.get("DATA_DICTIONARY.md") == data_dictionary().encode()
-
-
-def test_the_data_dictionary_names_every_column() -> None:
     text = data_dictionary()
     for table in PRODUCT_TABLES.values():
         assert f"## {table.name}" in text

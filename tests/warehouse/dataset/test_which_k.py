@@ -1,7 +1,5 @@
 """Which K: the smallest within noise of the fastest, from complete and trusted data only, and theory beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -10,12 +8,11 @@ import pytest
 
 from configs.schema import PlannedCell
 from configs.steps.throughput import Condition
-from tests.warehouse.read_page import page_of
-from tests.warehouse.report.rows import AR as AR_ROW
-from tests.warehouse.report.rows import MTP as MTP_ROW
-from tests.warehouse.report.rows import seen
-from tests.warehouse.synthetic import StepWriter, demo_plan, engine_counts, only, streamed, window
-from tests.warehouse.visited import SHORT, STEADY, VisitedRun
+from tests.warehouse.report.pages import AR as AR_ROW
+from tests.warehouse.report.pages import MTP as MTP_ROW
+from tests.warehouse.report.pages import page_of, seen
+from tests.warehouse.runs import SHORT, STEADY, VisitedRun
+from tests.warehouse.synthetic import StepWriter, celled, demo_plan, engine_counts, only, streamed, window
 from warehouse.dataset.curves import Point, Points, shapes_of
 from warehouse.dataset.k_curves import steps_of
 from warehouse.dataset.statistics.speculation import expected_tokens
@@ -34,9 +31,7 @@ POSITIONS: dict[int | None, tuple[float, ...]] = {1: (0.8,), 2: (0.8, 0.6), 4: (
 LONG = SHORT.model_copy(update={"output_tokens": 20_000})
 """So long that counts in whole tokens have the shares that were planted."""
 
-NEAR = {AR: 100.0, K1: 130.0, K2: 150.0, K4: 151.5}
-"""The fastest is within noise of a smaller one."""
-
+NEAR = {AR: 100.0, K1: 130.0, K2: 150.0, K4: 151.5}  # the fastest is within noise of a smaller one
 Cell = tuple[str, int | None]
 
 
@@ -59,12 +54,9 @@ def counts(k: int | None) -> Row:
 
 
 def there_and_back(
-    run: VisitedRun,
-    rates: Mapping[Cell, float],
-    apart: Sequence[float] = (1.004, 0.996),
-    condition: Condition = LONG,
-    counted: Callable[[int | None], Row] = counts,
-) -> None:
+    run: VisitedRun, rates: Mapping[Cell, float], apart: Sequence[float] = (1.004, 0.996),
+    condition: Condition = LONG, counted: Callable[[int | None], Row] = counts,
+) -> None:  # fmt: skip
     """All cells forwards and then back; the second start of each is a little off the first one, in turns."""
     for at, ((technique, k), tok_s) in enumerate(rates.items()):
         run.visit(technique, k, tok_s * apart[at % 2], condition=condition, **counted(k))
@@ -72,12 +64,26 @@ def there_and_back(
         run.visit(technique, k, tok_s / apart[at % 2], "@2", condition=condition, **counted(k))
 
 
+@pytest.fixture
+def run(local: Store) -> VisitedRun:
+    return mirrored(local)
+
+
 def recommended(run: VisitedRun) -> Row:
     return only(run.built().recommendations)
 
 
-def test_the_smallest_k_within_noise_of_the_fastest_is_recommended(local: Store) -> None:
-    run = mirrored(local)
+def refusal(run: VisitedRun) -> str:
+    row = recommended(run)
+    assert row["k"] is None and row["wording"] == f"no recommendation: {row['refusal']}"
+    return str(row["refusal"])
+
+
+def without(missing: Cell) -> dict[Cell, float]:
+    return {cell: rate for cell, rate in NEAR.items() if cell != missing}
+
+
+def test_the_smallest_k_within_noise_of_the_fastest_is_recommended(run: VisitedRun) -> None:
     there_and_back(run, NEAR)
     row = recommended(run)
     assert (row["k"], row["fastest_k"], row["k_candidates"]) == (2, 4, [0, 1, 2, 4])
@@ -89,37 +95,33 @@ def test_the_smallest_k_within_noise_of_the_fastest_is_recommended(local: Store)
     assert out["of_best_hi"] < 1, "noise doesn't hide what K=1 loses"
 
 
-def test_a_larger_k_is_recommended_where_it_is_truly_faster(local: Store) -> None:
-    run = mirrored(local)
-    there_and_back(run, NEAR | {K4: 175.0})
+@pytest.mark.parametrize(
+    ("rates", "k", "fastest_k", "said"),
+    [
+        (NEAR | {K4: 175.0}, 4, 4, "K=4: the fastest, and no smaller K is within noise of it; 1.75 x AR"),
+        ({AR: 100.0, K1: 100.4, K2: 97.0, K4: 80.0}, 0, 1, "AR: within noise of K=1"),
+    ],
+    ids=["a larger K is truly faster", "no K gains anything"],
+)
+def test_what_is_recommended_is_the_smallest_that_loses_nothing(
+    run: VisitedRun, rates: dict[Cell, float], k: int, fastest_k: int, said: str
+) -> None:
+    there_and_back(run, rates)
     row = recommended(run)
-    assert (row["k"], row["of_best"]) == (4, 1.0)
-    assert row["wording"].startswith("K=4: the fastest, and no smaller K is within noise of it; 1.75 x AR")
-
-
-def test_where_no_k_gains_anything_the_recommendation_is_to_draft_nothing(local: Store) -> None:
-    run = mirrored(local)
-    there_and_back(run, {AR: 100.0, K1: 100.4, K2: 97.0, K4: 80.0})
-    row = recommended(run)
-    assert (row["k"], row["fastest_k"]) == (0, 1) and row["wording"].startswith("AR: within noise of K=1")
+    assert (row["k"], row["fastest_k"]) == (k, fastest_k) and row["wording"].startswith(said)
+    assert (row["of_best"] == 1.0) is (k == fastest_k)
 
 
 @pytest.mark.parametrize("missing", [AR, K1, K4])
-def test_incomplete_data_is_refused_and_what_is_missing_is_named(local: Store, missing: Cell) -> None:
-    run = mirrored(local)
-    there_and_back(run, {cell: rate for cell, rate in NEAR.items() if cell != missing})
-    row = recommended(run)
-    name = "AR" if missing == AR else f"K={missing[1]}"
-    assert (row["k"], row["refusal"]) == (None, f"incomplete: {name} was not measured")
-    assert row["wording"] == f"no recommendation: {row['refusal']}"
+def test_incomplete_data_is_refused_and_what_is_missing_is_named(run: VisitedRun, missing: Cell) -> None:
+    there_and_back(run, without(missing))
+    assert refusal(run) == f"incomplete: {'AR' if missing == AR else f'K={missing[1]}'} was not measured"
 
 
-def test_a_start_that_was_planned_and_not_made_is_missing(local: Store) -> None:
-    run = mirrored(local)
+def test_a_start_that_was_planned_and_not_made_is_missing(run: VisitedRun) -> None:
     run.visit("mtp", 4, 151.5, condition=LONG, **counts(4))
-    there_and_back(run, {cell: rate for cell, rate in NEAR.items() if cell != K4})
-    row = recommended(run)
-    assert (row["k"], row["refusal"]) == (None, "incomplete: K=4 has 1 of 2 engine starts")
+    there_and_back(run, without(K4))
+    assert refusal(run) == "incomplete: K=4 has 1 of 2 engine starts"
 
 
 def test_so_is_one_of_the_ar_that_a_cell_brings_along(local: Store) -> None:
@@ -128,33 +130,27 @@ def test_so_is_one_of_the_ar_that_a_cell_brings_along(local: Store) -> None:
         run.bracket(technique, k, 100.2, 150.0, 99.8, condition=LONG, **counts(k))
     run.visit("mtp", 4, 100.2, "@control-1", condition=LONG)
     run.visit("mtp", 4, 151.5, condition=LONG, **counts(4))
-    row = recommended(run)
-    assert (row["k"], row["refusal"]) == (None, "incomplete: K=4's AR has 1 of 2 engine starts")
+    assert refusal(run) == "incomplete: K=4's AR has 1 of 2 engine starts"
 
 
-def test_a_row_that_is_not_ok_decides_nothing(local: Store) -> None:
-    run = mirrored(local)
-    there_and_back(run, {cell: rate for cell, rate in NEAR.items() if cell != K4})
+def test_a_row_that_is_not_ok_decides_nothing(run: VisitedRun) -> None:
+    there_and_back(run, without(K4))
     for visit in ("", "@2"):
         found = ("suspect", ["unsteady"], ["repeats differ"])
         run.visit("mtp", 4, 300.0, visit, verdict=found, condition=LONG, **counts(4))
-    row = recommended(run)
-    assert (row["k"], row["refusal"]) == (None, "incomplete: K=4 is suspect (unsteady)")
+    assert refusal(run) == "incomplete: K=4 is suspect (unsteady)"
 
 
 def test_starts_that_were_not_repeated_recommend_nothing(local: Store) -> None:
     run = VisitedRun(local, "single", cells=only_mtp())
     for (technique, k), tok_s in NEAR.items():
         run.visit(technique, k, tok_s, condition=LONG, **counts(k))
-    row = recommended(run)
-    assert row["k"] is None and row["refusal"].startswith("every K within one start")
+    assert refusal(run).startswith("every K within one start")
 
 
-def test_noise_that_could_hide_a_tenth_is_refused(local: Store) -> None:
-    run = mirrored(local)
+def test_noise_that_could_hide_a_tenth_is_refused(run: VisitedRun) -> None:
     there_and_back(run, NEAR, apart=(1.06, 0.94))
-    row = recommended(run)
-    assert row["k"] is None and row["refusal"].startswith("too noisy: ")
+    assert refusal(run).startswith("too noisy: ")
 
 
 def test_a_k_that_fails_parity_is_never_recommended_however_fast_it_is(local: Store) -> None:
@@ -171,8 +167,7 @@ def test_outputs_that_were_to_be_compared_and_were_not_recommend_nothing(local: 
     there_and_back(run, NEAR | {K4: 195.0})
     for technique, k in (AR, K1, K2):
         write_parity(run, technique, k, breaks=False)
-    row = recommended(run)
-    assert (row["k"], row["refusal"]) == (None, "incomplete: K=4's outputs were not compared")
+    assert refusal(run) == "incomplete: K=4's outputs were not compared"
     write_parity(run, *K4, breaks=False)
     assert recommended(run)["k"] == 4
 
@@ -184,11 +179,10 @@ def write_parity(run: VisitedRun, technique: str, k: int | None, *, breaks: bool
 
 def test_what_was_not_really_run_is_never_recommended(local: Store) -> None:
     model = only_mtp()[0].cell.model.model_copy(update={"weights": "dummy"})
-    dummy = [each.model_copy(update={"cell": each.cell.model_copy(update={"model": model})}) for each in only_mtp()]
-    run = mirrored(local, dummy)
+    run = mirrored(local, [celled(each, model=model) for each in only_mtp()])
     there_and_back(run, NEAR)
-    row = recommended(run)
-    assert (row["k"], row["made_up"], row["refusal"]) == (None, "weights=dummy", "not really run: weights=dummy")
+    assert recommended(run)["made_up"] == "weights=dummy"
+    assert refusal(run) == "not really run: weights=dummy"
 
 
 def test_cells_on_machines_of_their_own_are_held_against_one_another_by_what_they_gain(local: Store) -> None:
@@ -208,21 +202,18 @@ def test_a_single_k_is_no_curve(local: Store) -> None:
     assert (run.built().recommendations, run.built().k_curves) == ([], [])
 
 
-def test_the_cost_of_a_drafted_token_is_estimated_and_theory_follows_from_acceptance(local: Store) -> None:
-    run = mirrored(local)
+def test_the_cost_of_a_drafted_token_is_estimated_and_theory_follows_from_acceptance(run: VisitedRun) -> None:
     rates = {AR: 100.0} | {("mtp", k): 1000 * expected_tokens(POSITIONS[k]) / (10 + 0.5 * k) for k in (1, 2, 4)}
     there_and_back(run, rates, apart=(1.001, 0.999))
     built = run.built()
     row = only(built.recommendations)
-    assert row["target_step_ms"] == pytest.approx(10, rel=0.01) and row["draft_token_ms"] == pytest.approx(
-        0.5, rel=0.05
-    )
+    assert row["target_step_ms"] == pytest.approx(10, rel=0.01)
+    assert row["draft_token_ms"] == pytest.approx(0.5, rel=0.05)
     assert row["draft_cost_lo"] < row["draft_cost"] == pytest.approx(0.05, rel=0.05) and row["points"] == 4
     for k in (1, 2, 4):
         point = only(built.k_curves, k=k)
         tokens = expected_tokens(POSITIONS[k])
-        assert point["tokens_expected"] == pytest.approx(tokens, rel=1e-3)
-        assert point["tokens_per_step"] == pytest.approx(tokens, rel=1e-3)
+        assert (point["tokens_expected"], point["tokens_per_step"]) == pytest.approx((tokens, tokens), rel=1e-3)
         assert point["step_ms"] == pytest.approx(10 + 0.5 * k, rel=0.01)
         assert point["speedup_expected"] == pytest.approx(tokens / (1 + 0.05 * k), rel=0.01)
         assert abs(point["residual"]) < 0.01 and 0 < point["theory_share"] < 1
@@ -247,10 +238,7 @@ def half_as_many(k: int | None) -> Row:
 
 
 @pytest.mark.parametrize("counted", [at_every_second_step, half_as_many])
-def test_there_is_no_theory_of_what_does_not_draft_k_tokens_at_every_step(
-    local: Store, counted: Callable[[int | None], Row]
-) -> None:
-    run = mirrored(local)
+def test_no_theory_of_fewer_drafts_than_k(local: Store, run: VisitedRun, counted: Callable[[int | None], Row]) -> None:
     there_and_back(run, NEAR, counted=counted)
     built = run.built()
     for k in (1, 2, 4):
@@ -264,7 +252,7 @@ def test_there_is_no_theory_of_what_does_not_draft_k_tokens_at_every_step(
 
 
 @pytest.mark.parametrize("behind", [0, 1])
-def test_a_prefill_drafts_nothing_and_is_not_held_against_a_technique(local: Store, behind: int) -> None:
+def test_a_prefill_drafts_nothing_and_is_not_held_against_a_technique(run: VisitedRun, behind: int) -> None:
     """Nor is what the last draft of an answer accepted behind its end."""
     # of 100 tokens: 1 of the prefill, 1 of each step, and what was accepted
     accepted = {1: [44], 2: [33, 25], 4: [24, 18, 15, 12]}
@@ -275,7 +263,6 @@ def test_a_prefill_drafts_nothing_and_is_not_held_against_a_technique(local: Sto
         }
         for k, each in accepted.items()
     }  # fmt: skip
-    run = mirrored(local)
     there_and_back(run, NEAR, condition=SHORT, counted=lambda k: told.get(k or 0, {}))
     assert all(only(run.built().k_curves, k=k)["tokens_expected"] for k in (1, 2, 4))
     assert only(run.built().recommendations)["points"] == 4
@@ -285,18 +272,12 @@ def test_a_prefill_drafts_nothing_and_is_not_held_against_a_technique(local: Sto
     ("step", "concurrency", "is_known"),
     [("prompts", 1, True), ("prompts", 4, False), ("load", 4, True), ("load", None, False)],
 )
-def test_a_step_is_only_known_where_the_requests_in_flight_are(
-    step: str, concurrency: int | None, is_known: bool
-) -> None:
+def test_a_step_is_known_where_the_requests_in_flight_are(step: str, concurrency: int | None, is_known: bool) -> None:
     starts: Any = SimpleNamespace(is_ok=True, tok_s=100.0, served_cell_key="ar")
-    row = {
-        "cell_key": "mtp", "verdict": "ok", "tok_s": 150.0, "tokens_per_step": 2.0, "concurrency": concurrency,
-        "mode": "natural",
-    }  # fmt: skip
+    row = {"cell_key": "mtp", "verdict": "ok", "tok_s": 150.0, "tokens_per_step": 2.0, "concurrency": concurrency}
     curve: Any = None
-    point = Point(row, starts, starts, Components(0.0, 0.0, 0.0))
-    points = Points(curve, (step, "c", "natural"), {2: point}, None)
-    assert bool(steps_of(points, [], [])) is is_known
+    point = Point(row | {"mode": "natural"}, starts, starts, Components(0.0, 0.0, 0.0))
+    assert bool(steps_of(Points(curve, (step, "c", "natural"), {2: point}, None), [], [])) is is_known
 
 
 def with_prefill(run: VisitedRun, unstreamed: Cell | None = None) -> None:
@@ -305,27 +286,22 @@ def with_prefill(run: VisitedRun, unstreamed: Cell | None = None) -> None:
     for (technique, k), visit in [*((cell, "") for cell in NEAR), *((cell, "@2") for cell in reversed(NEAR))]:
         tokens = expected_tokens(POSITIONS.get(k, ()))
         tok_s = n / (prefill_s + (n / tokens - 1) * (0.010 + 0.0005 * (k or 0)))
-        step = StepWriter(run.ledger, run.key(technique, k), f"throughput{visit}")
-        step.provenance(machine="node-1 card-1")
+        step = StepWriter(run.ledger, run.key(technique, k), f"throughput{visit}").provenance(machine="node-1 card-1")
         step.write(WINDOWS, [window(LONG, at, tok_s * rate, **counts(k)) for at, rate in enumerate(STEADY)])
         if (technique, k) != unstreamed:
             step.write(REQUESTS, [streamed(LONG, index, 1000 * prefill_s, 10.0) for index in range(3)])
-        step.judge((LONG.name, "fixed", "ok", [], []), (LONG.name, "stream", "ok", [], []))
-        step.commit()
+        step.judge((LONG.name, "fixed", "ok", [], []), (LONG.name, "stream", "ok", [], [])).commit()
 
 
-def test_a_prefill_that_is_known_is_no_part_of_a_step(local: Store) -> None:
-    run = mirrored(local)
+def test_a_prefill_that_is_known_is_no_part_of_a_step(run: VisitedRun) -> None:
     with_prefill(run)
     row = only(run.built().recommendations)
-    assert row["target_step_ms"] == pytest.approx(10, rel=0.01) and row["draft_token_ms"] == pytest.approx(
-        0.5, rel=0.05
-    )
+    assert row["target_step_ms"] == pytest.approx(10, rel=0.01)
+    assert row["draft_token_ms"] == pytest.approx(0.5, rel=0.05)
 
 
 @pytest.mark.parametrize("unstreamed", [AR, K4])
-def test_a_prefill_that_one_of_them_lacks_is_taken_out_of_none(local: Store, unstreamed: Cell) -> None:
-    run = mirrored(local)
+def test_a_prefill_that_one_of_them_lacks_is_taken_out_of_none(run: VisitedRun, unstreamed: Cell) -> None:
     with_prefill(run, unstreamed)
     for k in (0, 1, 2, 4):
         point = only(run.built().k_curves, k=k)
@@ -341,8 +317,7 @@ def test_a_recommendation_goes_with_the_first_of_its_rows_that_was_measured_anew
     assert "within noise of K=4" not in page_of(local).text
 
 
-def test_the_page_shows_the_curve_the_recommendation_and_theory(local: Store) -> None:
-    run = mirrored(local)
+def test_the_page_shows_the_curve_the_recommendation_and_theory(local: Store, run: VisitedRun) -> None:
     there_and_back(run, NEAR)
     page = page_of(local)
     assert ("section", "which-k") in [(tag, attributes.get("id")) for tag, attributes in page.elements]

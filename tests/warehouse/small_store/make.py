@@ -20,7 +20,7 @@ from pathlib import Path
 from configs.checkout import ROOT
 from tests import fake_run
 from tests.fake_box import FakeBox
-from tests.warehouse.graded import GPQA, answers, score
+from tests.warehouse.runs import GPQA, answers, score
 from tests.warehouse.synthetic import StepWriter, mirrored_demo, write_demo_run
 from warehouse.dataset.snapshot import publish
 from warehouse.ledger.commits import Ledger
@@ -100,13 +100,10 @@ def made_up(store: Store) -> None:
     write_demo_run(store, "made-up", plan=plan)
     ledger = Ledger(store, "made-up")
     for index, planned in enumerate(plan.cells[:-1]):
-        step = StepWriter(ledger, planned.cell.cell_key, "eval-gpqa")
         right = set(range(index % 3, 150 + index % 3))
-        step.write(EVAL_SAMPLES, answers(198, right))
+        step = StepWriter(ledger, planned.cell.cell_key, "eval-gpqa").write(EVAL_SAMPLES, answers(198, right))
         step.write(EVAL_SCORES, [score("acc", len(right) / 198, 198)])
-        step.provenance()
-        step.judge((None, None, "ok", [], []))
-        step.commit(wall_s=90.0)
+        step.provenance().judge((None, None, "ok", [], [])).commit(wall_s=90.0)
 
 
 def main() -> None:

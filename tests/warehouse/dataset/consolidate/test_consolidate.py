@@ -1,7 +1,6 @@
 """Consolidated rows against figures worked out by hand."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from math import log
 from statistics import stdev
 from typing import Any
@@ -12,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.load import load_gpu
-from configs.schema import PlannedCell
 from configs.steps.throughput import Condition
+from tests.warehouse.runs import SHORT
 from tests.warehouse.synthetic import (
     DemoRun,
     StepWriter,
+    celled,
     close_attempt,
     demo_plan,
     engine_counts,
@@ -35,31 +35,27 @@ from warehouse.ledger.store import Store, StoreError
 from warehouse.ledger.tables import arrow_schema, encode, sha256_hex
 from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
 
-SHORT = Condition(name="short c=1", context_tokens=64, output_tokens=100)
 WIDE = Condition(name="short c=4", context_tokens=64, output_tokens=100, concurrency=4, requests=16)
 OK = (SHORT.name, "fixed", "ok", [], [])
 
 
 class Run(DemoRun):
     def speed(
-        self,
-        technique: str,
-        k: int | None,
-        rates: list[float],
-        verdict: Any = None,
-        condition: Condition = SHORT,
-        **engine: Any,
-    ) -> None:
-        step = self.step("throughput", technique, k)
+        self, technique: str, k: int | None, rates: list[float], verdict: Any = None,
+        condition: Condition = SHORT, **engine: Any,
+    ) -> None:  # fmt: skip
+        step = self.step("throughput", technique, k).provenance(price_usd_h=7.2)
         step.write(WINDOWS, [window(condition, repeat, rate, **engine) for repeat, rate in enumerate(rates)])
-        step.provenance(price_usd_h=7.2)
         verdict = verdict or (condition.name, *OK[1:])
-        step.judge(verdict)
-        step.commit(verdict[2], verdict[3], wall_s=10.0)
+        step.judge(verdict).commit(verdict[2], verdict[3], wall_s=10.0)
 
 
-def test_a_speed_row_by_hand(local: Store) -> None:
-    run = Run(local)
+@pytest.fixture
+def run(local: Store) -> Run:
+    return Run(local)
+
+
+def test_a_speed_row_by_hand(run: Run) -> None:
     run.speed("mtp", 2, [90.0, 100.0, 110.0], **engine_counts((0.8, 0.5), 40))
     close_attempt(run.ledger, run.key("mtp", 2))
     row = only(run.built().results)
@@ -96,15 +92,15 @@ def test_a_cpu_has_no_bandwidth_to_use_and_a_gpu_has(local: Store) -> None:
     assert only(fast.built().results)["mbu"] == pytest.approx(expected)
 
 
-def test_one_repeat_has_no_interval(local: Store) -> None:
-    run = Run(local)
+def test_one_repeat_has_no_interval_and_answers_without_text_no_characters_per_second(run: Run) -> None:
     run.speed("ar", None, [100.0])
-    row = only(run.built().results)
-    assert (row["tok_s"], row.get("tok_s_lo"), row.get("cv"), row["repeats"]) == (pytest.approx(100.0), None, None, 1)
+    run.speed("ngram", 4, [100.0, 100.0], chars=0)
+    once, silent = (only(run.built().results, technique=name) for name in ("ar", "ngram"))
+    assert (once["tok_s"], once.get("tok_s_lo"), once.get("cv"), once["repeats"]) == (pytest.approx(100), None, None, 1)
+    assert silent["chars_s"] is None, "0 would be a speed"
 
 
-def test_a_speedup_is_a_pair_of_ok_rows(local: Store) -> None:
-    run = Run(local)
+def test_a_speedup_is_a_pair_of_ok_rows(run: Run) -> None:
     run.speed("ar", None, [98.0, 100.0, 102.0])
     run.speed("mtp", 2, [176.0, 180.0, 184.0], **engine_counts((0.8, 0.5), 40))
     built = run.built()
@@ -120,14 +116,13 @@ def test_a_speedup_is_a_pair_of_ok_rows(local: Store) -> None:
 
 
 def test_without_a_trusted_ar_row_there_is_no_speedup(local: Store) -> None:
-    alone = Run(local, "alone")
-    alone.speed("mtp", 2, [100.0, 100.0], **engine_counts((0.8, 0.5), 100))
+    alone, flagged = Run(local, "alone"), Run(local, "flagged")
+    for run in (alone, flagged):
+        run.speed("mtp", 2, [150.0, 150.0], **engine_counts((0.8, 0.5), 100))
     row = only(alone.built().results)
     assert (row.get("speedup"), row["verdict"], row["reasons"]) == (None, "ok", [])
     assert "no_baseline" in row["details"][0]
-    flagged = Run(local, "flagged")
     flagged.speed("ar", None, [100.0, 100.0], (SHORT.name, "fixed", "rejected", ["prefix_cache_hit"], ["12 hits"]))
-    flagged.speed("mtp", 2, [150.0, 150.0], **engine_counts((0.8, 0.5), 100))
     built = flagged.built()
     assert only(built.results, technique="mtp").get("speedup") is None
     assert "not ok" in only(built.results, technique="mtp")["details"][0]
@@ -135,8 +130,7 @@ def test_without_a_trusted_ar_row_there_is_no_speedup(local: Store) -> None:
     assert only(built.results, technique="ar")["details"] == ["12 hits"]
 
 
-def test_a_speedup_above_its_tokens_per_step_is_suspect(local: Store) -> None:
-    run = Run(local)
+def test_a_speedup_above_its_tokens_per_step_is_suspect(run: Run) -> None:
     run.speed("ar", None, [100.0, 100.0])
     run.speed("mtp", 1, [210.0, 210.0], **engine_counts((0.9,), 50))
     run.speed("mtp", 2, [170.0, 170.0], **engine_counts((0.9, 0.0), 50))
@@ -152,18 +146,14 @@ def test_other_runs_and_precisions_are_no_baseline(local: Store) -> None:
     other = Run(local, "other")
     other.speed("ar", None, [100.0, 100.0])
     run = Run(local, "run")
-    int8 = run.step("throughput", "ar", int8=True)
-    int8.write(WINDOWS, [window(SHORT, 0, 50.0)])
-    int8.commit()
+    run.step("throughput", "ar", int8=True).write(WINDOWS, [window(SHORT, 0, 50.0)]).commit()
     run.speed("mtp", 2, [150.0, 150.0], **engine_counts((0.8, 0.5), 100))
     found = consolidate(local, ["other", "run"]).results
     assert only(found, technique="mtp").get("speedup") is None
 
 
-def test_streams_give_medians_and_no_rate(local: Store) -> None:
-    run = Run(local)
-    step = run.step("throughput", "ar")
-    step.write(WINDOWS, [window(SHORT, 0, 100.0), window(SHORT, 0, 90.0, mode="stream")])
+def test_streams_give_medians_and_no_rate(run: Run) -> None:
+    step = run.step("throughput", "ar").write(WINDOWS, [window(SHORT, 0, 100.0), window(SHORT, 0, 90.0, mode="stream")])
     rows = [streamed(SHORT, index, ttft, tpot) for index, (ttft, tpot) in enumerate([(10, 2), (30, 4), (11, 3)])]
     step.write(REQUESTS, [row | {"first_chunk_tokens": tokens} for row, tokens in zip(rows, (4, 4, None), strict=True)])
     step.judge(OK, (SHORT.name, "stream", "rejected", ["stream_burst"], ["in one burst"]))
@@ -176,8 +166,7 @@ def test_streams_give_medians_and_no_rate(local: Store) -> None:
     assert only(found, mode="fixed").get("ttft_ms") is None
 
 
-def test_parity_is_compared_with_ar_and_ar_with_itself(local: Store) -> None:
-    run = Run(local)
+def test_parity_is_compared_with_ar_and_ar_with_itself(run: Run) -> None:
     run.outputs("ar", None, {"p-0": [1, 2, 3], "p-1": [4, 5, 6]}, {"p-0": [1, 2, 3], "p-1": [4, 9, 6]})
     run.outputs("mtp", 2, {"p-0": [1, 2, 3, 4], "p-1": [4, 5, 6]})
     run.outputs("ngram", 4, {"p-0": [1, 2, 3], "p-1": [4, 5, 6], "p-2": [7]})
@@ -186,8 +175,7 @@ def test_parity_is_compared_with_ar_and_ar_with_itself(local: Store) -> None:
     assert agreement == {"ar": (1, 2, 1), "mtp": (1, 2, 3), "ngram": (2, 2, None)}
 
 
-def test_parting_where_the_model_was_sure_is_suspect_and_at_a_near_tie_is_not(local: Store) -> None:
-    run = Run(local)
+def test_parting_where_the_model_was_sure_is_suspect_and_at_a_near_tie_is_not(run: Run) -> None:
     outputs = {"p-0": [1, 2, 3], "p-1": [4, 5, 6]}
     run.outputs("ar", None, outputs, outputs | {"p-1": [4, 5, 7]}, gap=0.06)
     run.outputs("mtp", 2, outputs | {"p-0": [1, 9, 9]}, gap=3.1)
@@ -195,18 +183,15 @@ def test_parting_where_the_model_was_sure_is_suspect_and_at_a_near_tie_is_not(lo
     found = {row["technique"]: row for row in run.built().results}
     ties = {name: (row["parity_near_ties"], row["divergence_margin"]) for name, row in found.items()}
     assert ties == {"ar": (1, 0.06), "mtp": (0, 3.1), "ngram": (None, None)}
-    assert [found[name]["reasons"] for name in ("ar", "mtp", "ngram")] == [
-        [], ["parity_not_a_tie", "parity_failed"], []
-    ]  # fmt: skip
+    assert found["mtp"]["reasons"] == ["parity_not_a_tie", "parity_failed"]
+    assert found["ar"]["reasons"] == found["ngram"]["reasons"] == []
     assert found["mtp"]["verdict"] == "suspect"
     assert "1 of 1 outputs parted where the model was sure: up to 3.1 nats" in found["mtp"]["details"][0]
 
 
-def test_parity_without_ar_or_without_greedy_says_so(local: Store) -> None:
-    run = Run(local)
+def test_parity_without_ar_or_without_greedy_says_so(run: Run) -> None:
     run.outputs("mtp", 2, {"p-0": [1]})
-    greedy = run.step("parity", "ngram", 4)
-    greedy.judge((None, None, "suspect", ["no_greedy"], ["it samples"]))
+    greedy = run.step("parity", "ngram", 4).judge((None, None, "suspect", ["no_greedy"], ["it samples"]))
     greedy.commit("suspect", ["no_greedy"])
     found = run.built().results
     alone = only(found, technique="mtp")
@@ -214,8 +199,7 @@ def test_parity_without_ar_or_without_greedy_says_so(local: Store) -> None:
     assert only(found, technique="ngram")["reasons"] == ["no_greedy"]
 
 
-def test_scores_by_both_extractors(local: Store) -> None:
-    run = Run(local)
+def test_scores_by_both_extractors(run: Run) -> None:
     step = run.step("eval-tiny", "ar")
     step.write(EVAL_ITEMS, [
         item(0, right=True), item(1, right=True), item(2, right=True, first_right=True),
@@ -231,84 +215,60 @@ def test_scores_by_both_extractors(local: Store) -> None:
     assert (first["score"], first["verdict"], first["reasons"]) == (0.4, "suspect", ["extractors_disagree"])
 
 
-def test_smoke_is_one_row(local: Store) -> None:
-    run = Run(local)
-    step = run.step("smoke", "ar")
-    step.write(EVAL_ITEMS, [item(index, right=index < 4) for index in range(5)])
+def test_smoke_is_one_row_and_a_judged_condition_without_windows_is_one_too(run: Run) -> None:
+    step = run.step("smoke", "ar").write(EVAL_ITEMS, [item(index, right=index < 4) for index in range(5)])
     step.judge((None, None, "rejected", ["blank_output"], ["1 of 5 answers are blank"]))
     step.commit("rejected", ["blank_output"])
-    row = only(run.built().results)
+    step = run.step("throughput", "ar").judge((SHORT.name, "fixed", "rejected", ["short_output"], ["nothing came"]))
+    step.write(WINDOWS, []).commit("rejected", ["short_output"])
+    found = run.built().results
+    row = only(found, step="smoke")
     assert (row["metric"], row["score"], row["n"], row["verdict"]) == ("smoke", 0.8, 5, "rejected")
     assert row.get("condition") is None
-
-
-def test_a_judged_condition_without_windows_is_still_a_row(local: Store) -> None:
-    run = Run(local)
-    step = run.step("throughput", "ar")
-    step.judge((SHORT.name, "fixed", "rejected", ["short_output"], ["nothing came"]))
-    step.write(WINDOWS, [])
-    step.commit("rejected", ["short_output"])
-    row = only(run.built().results)
+    row = only(found, step="throughput")
     assert (row.get("tok_s"), row["verdict"], row["details"]) == (None, "rejected", ["nothing came"])
 
 
-def test_what_no_commit_names_does_not_exist(local: Store) -> None:
-    run = Run(local)
-    orphan = run.step("eval-tiny", "ar")
-    orphan.write(EVAL_ITEMS, [item(9, right=True)])
+def test_what_no_commit_names_does_not_exist(run: Run) -> None:
+    run.step("eval-tiny", "ar").write(EVAL_ITEMS, [item(9, right=True)])
     assert run.built().results == []
-    step = run.step("eval-tiny", "ar")
-    step.write(EVAL_ITEMS, [item(0, right=True)])
-    step.commit()
+    run.step("eval-tiny", "ar").write(EVAL_ITEMS, [item(0, right=True)]).commit()
     assert only(run.built().results, extractor="last-letter")["n"] == 1
 
 
-def test_a_changed_or_lost_part_names_its_key(local: Store) -> None:
-    run = Run(local)
+def test_a_changed_or_lost_part_names_its_key(local: Store, run: Run) -> None:
     run.speed("ar", None, [100.0])
     [key] = [key for key in local.list("runs") if "windows" in key]
-    local.put(key, encode(WINDOWS, []))
-    with pytest.raises(StoreError, match=key):
-        run.built()
-    local.delete(key)
-    with pytest.raises(StoreError, match=key):
-        run.built()
+    for damage in (lambda: local.put(key, encode(WINDOWS, [])), lambda: local.delete(key)):
+        damage()
+        with pytest.raises(StoreError, match=key):
+            run.built()
 
 
-def test_an_older_part_without_a_column_reads_as_null(local: Store) -> None:
-    run = Run(local)
-    step = run.step("throughput", "ar")
-    step.write(WINDOWS, [window(SHORT, 0, 100.0)])
-    step.parts[0] = rewritten(local, step.parts[0].key, lambda table: table.drop(["chars", "engine_drafts"]), step)
-    step.write(WINDOWS, [window(SHORT, 1, 100.0)])
-    step.commit()
+def test_an_older_part_without_a_column_reads_as_null_and_a_newer_ones_is_an_error_not_a_loss(run: Run) -> None:
+    step = run.step("throughput", "ar").write(WINDOWS, [window(SHORT, 0, 100.0)])
+    rewrite(step, lambda table: table.drop(["chars", "engine_drafts"]))
+    step.write(WINDOWS, [window(SHORT, 1, 100.0)]).commit()
     row = only(run.built().results)
     assert (row["repeats"], row["chars_s"], row["tok_s"]) == (2, None, pytest.approx(100.0))
-
-
-def test_a_newer_parts_column_is_an_error_not_a_loss(local: Store) -> None:
-    run = Run(local)
-    step = run.step("throughput", "ar")
-    step.write(WINDOWS, [window(SHORT, 0, 100.0)])
-    add = lambda table: table.append_column("joules", pa.array([1.0]))  # noqa: E731
-    step.parts[0] = rewritten(local, step.parts[0].key, add, step)
+    step = run.step("throughput", "mtp", 2).write(WINDOWS, [window(SHORT, 0, 100.0)])
+    rewrite(step, lambda table: table.append_column("joules", pa.array([1.0])))
     step.commit()
     with pytest.raises(StoreError, match="joules"):
         run.built()
 
 
-def rewritten(store: Store, key: str, change: Any, step: StepWriter) -> Any:
-    data = store.get(key)
-    assert data is not None
+def rewrite(step: StepWriter, change: Callable[[pa.Table], pa.Table]) -> None:
+    """The part that was written is of another version of its table."""
+    [part] = step.parts
     sink = pa.BufferOutputStream()
-    pq.write_table(change(pq.read_table(pa.BufferReader(data))), sink)
-    changed = sink.getvalue().to_pybytes()
-    store.put(key, changed)
-    return step.parts[0].model_copy(update={"sha256": sha256_hex(changed)})
+    pq.write_table(change(pq.read_table(pa.BufferReader(step.ledger.store.get(part.key)))), sink)
+    data = sink.getvalue().to_pybytes()
+    step.ledger.store.put(part.key, data)
+    step.parts = [part.model_copy(update={"sha256": sha256_hex(data)})]
 
 
-def test_attempts_are_rows_for_ever(local: Store) -> None:
-    run = Run(local)
+def test_attempts_are_rows_for_ever(run: Run) -> None:
     key = run.key("mtp", 4)
     close_attempt(run.ledger, key, 1, "lost", "preempted", "log")
     close_attempt(run.ledger, key, 2, "failed", "out of memory")
@@ -333,8 +293,7 @@ def test_small_batches_give_the_same_rows(local: Store, monkeypatch: pytest.Monk
     assert [len(batch) for batch in batches(groups, max_rows=10_000, max_parts=10_000)] == [2]
 
 
-def test_two_builds_of_the_same_commits_are_the_same_bytes(local: Store) -> None:
-    run = Run(local)
+def test_two_builds_of_the_same_commits_are_the_same_bytes(run: Run) -> None:
     run.speed("ar", None, [98.0, 102.0])
     run.speed("mtp", 2, [150.0, 160.0], **engine_counts((0.8, 0.5), 100))
     first, second = (product_files(product_rows(run.built())) for _ in range(2))
@@ -350,21 +309,9 @@ def test_every_raw_and_product_column_has_a_polars_type(local: Store) -> None:
 
 
 def test_diffusion_has_no_acceptance(local: Store) -> None:
-    run = Run(local)
-    planned: PlannedCell = run.plan.cells[0]
+    planned = demo_plan().cells[0]
     technique = planned.cell.technique.model_copy(update={"name": "diffusion", "method": "diffusion"})
-    cell = planned.cell.model_copy(update={"technique": technique})
-    other = Run(local, "diffusion", cells=(planned.model_copy(update={"cell": cell}),))
-    step = StepWriter(other.ledger, cell.cell_key, "throughput")
-    step.write(WINDOWS, [window(SHORT, 0, 100.0, engine_denoising_steps=20, engine_committed_tokens=128)])
-    step.commit()
-    row = only(other.built().results)
+    run = Run(local, cells=(celled(planned, technique=technique),))
+    run.speed("diffusion", None, [100.0], engine_denoising_steps=20, engine_committed_tokens=128)
+    row = only(run.built().results)
     assert (row.get("acceptance_length"), row["acceptance_source"], row["verdict"]) == (None, None, "ok")
-
-
-def test_answers_without_text_have_no_characters_per_second(local: Store) -> None:
-    run = Run(local)
-    step = run.step("throughput", "ar")
-    step.write(WINDOWS, [window(SHORT, number, 100.0) | {"chars": 0} for number in range(2)])
-    step.commit()
-    assert only(run.built().results)["chars_s"] is None, "0 would be a speed"

@@ -1,19 +1,23 @@
-"""A speed rests on engine starts of one machine: planted drifts, mixed machines and placebos make no claim."""
-
-from __future__ import annotations
+"""Speeds rest on engine starts of one machine; what may stand beside what, and what drifts and mixed machines claim."""
 
 import pytest
 
 from configs.cell import Model
-from tests.warehouse.synthetic import StepWriter, demo_plan, only, window
-from tests.warehouse.visited import SHORT, VisitedRun, served
+from configs.expand import expand
+from configs.load import load_sweep
+from configs.schema import PlannedCell
+from flows.results import result_rows
+from tests.warehouse.runs import GPQA, SHORT, Graded, VisitedRun, answers, served
+from tests.warehouse.synthetic import celled, demo_plan, item, only, window
 from warehouse.dataset import build
+from warehouse.dataset.consolidate.comparable import arguments, differences
 from warehouse.dataset.consolidate.inputs import baseline_among
-from warehouse.ledger.commits import Part
-from warehouse.ledger.steps import PARITY_OUTPUTS
+from warehouse.dataset.snapshot import publish
+from warehouse.ledger.steps import EVAL_ITEMS, PARITY_OUTPUTS
 from warehouse.ledger.store import Store
 from warehouse.ledger.tables import Row
 from warehouse.ledger.timed_tables import WINDOWS
+from warehouse.report.display.figures import marks, technique_name
 
 QUIET = (("mtp", 1), ("mtp", 2), ("mtp", 4), ("ngram", 4), ("draft_model", 4), ("dflash", 7), ("suffix", 8))
 
@@ -50,15 +54,11 @@ def test_what_is_faster_in_every_bracket_is_faster(local: Store) -> None:
     assert len(placebos) == len(QUIET) and {pair["conclusion"] for pair in placebos} == {"inconclusive"}
     assert {pair["technique"] for pair in placebos} == {"ar"}
     assert len(built.results) == len(QUIET), "controls make no rows of their own"
-    assert [row["position"] for row in sorted(built.visits, key=lambda row: row["measured_at"])] == [
-        float(at) for at in range(1, 3 * len(QUIET) + 1)
-    ]
+    places = [row["position"] for row in sorted(built.visits, key=lambda row: row["measured_at"])]
+    assert places == [*range(1, 3 * len(QUIET) + 1)]
     control = only(built.visits, cell_key=run.key("mtp", 2), role="control", visit=2)
-    assert (control["served_cell_key"], control["technique"], control["tok_s"]) == (
-        run.key("ar"),
-        "ar",
-        pytest.approx(101.25, rel=1e-3),
-    )
+    assert (control["served_cell_key"], control["technique"]) == (run.key("ar"), "ar")
+    assert control["tok_s"] == pytest.approx(101.25, rel=1e-3)
 
 
 def test_two_starts_are_one_figure_and_two_visits(local: Store) -> None:
@@ -71,19 +71,16 @@ def test_two_starts_are_one_figure_and_two_visits(local: Store) -> None:
     assert row["tok_s"] == pytest.approx((140.0 * 150.0) ** 0.5, rel=1e-3), "geometric mean of two starts"
     assert (row["visits"], row["repeats"]) == (2, 6)
     assert row["cv"] == pytest.approx(0.01, rel=1e-3), "within a start, not across"
-    assert sorted(each["tok_s"] for each in built.visits if each["technique"] == "mtp") == [
-        pytest.approx(140.0, rel=1e-3),
-        pytest.approx(150.0, rel=1e-3),
-    ]
+    starts = sorted(each["tok_s"] for each in built.visits if each["technique"] == "mtp")
+    assert starts == pytest.approx([140.0, 150.0], rel=1e-3)
     assert only(built.pairs, kind="speed")["baseline_visits"] == 2
 
 
 def continued(run: VisitedRun, *attempts: tuple[Row | None, float, range]) -> None:
     """A start of AR in several attempts, by their provenance, rate and repeats; the last one commits all."""
-    parts: list[Part] = []
+    step = run.step("throughput", "ar")
     for number, (place, tok_s, repeats) in enumerate(attempts, 1):
-        step = StepWriter(run.ledger, run.key("ar"), "throughput", attempt=number)
-        step.parts = parts
+        step.attempt = number
         if place is not None:
             step.provenance(**place)
         step.write(WINDOWS, [window(SHORT, repeat, tok_s) for repeat in repeats])
@@ -169,9 +166,8 @@ def test_a_technique_is_not_blamed_for_what_a_start_of_ar_does_too(local: Store)
     answers = [("ar", None, "", 0, [1, 2]), ("mtp", 2, "", 0, [9, 9]), ("ar", None, "@2", 1, [1, 3])]
     for technique, k, visit, number, ids in answers:
         run.visit(technique, k, 100.0, visit)
-        step = StepWriter(run.ledger, run.key(technique, k), f"parity{visit}")
-        step.write(PARITY_OUTPUTS, [{"prompt_id": "p", "pass": number, "token_ids": ids}])
-        step.commit()
+        outputs = [{"prompt_id": "p", "pass": number, "token_ids": ids}]
+        run.step(f"parity{visit}", technique, k).write(PARITY_OUTPUTS, outputs).commit()
     built = run.built()
     control = only(built.results, step="parity", technique="ar")
     assert (control["parity_equal"], control["parity_n"], control["first_divergence"]) == (0, 1, 1)
@@ -194,25 +190,32 @@ def test_a_baseline_with_other_serving_arguments_is_named(local: Store) -> None:
 def test_a_model_may_be_held_against_another_ones_ar(local: Store) -> None:
     cells = demo_plan().cells
     named: Model = cells[1].cell.model.model_copy(update={"name": "diffuser", "held_against": "tiny-gemma4"})
-    other = cells[1].model_copy(update={"cell": cells[1].cell.model_copy(update={"model": named})})
+    other = celled(cells[1], model=named)
     assert baseline_among(other, cells) == cells[0]
-    unnamed = named.model_copy(update={"held_against": None})
-    assert other.cell.cell_key == other.cell.model_copy(update={"model": unnamed}).cell_key
+    unnamed = celled(other, model=named.model_copy(update={"held_against": None}))
+    assert other.cell.cell_key == unnamed.cell.cell_key
     run = VisitedRun(local, "mirrored", cells=[cells[0], other])
     for visit in ("", "@2"):
-        run.visit("ar", None, 100.0, visit)
-        run.visit("mtp", 1, 150.0, visit)
-    pair = only(run.built().pairs, kind="speed")
+        run.visit("ar", None, 100.0, visit, provenance={"model_revision": "of tiny-gemma4"})
+        run.visit("mtp", 1, 150.0, visit, provenance={"model_revision": "of diffuser"})
+    built = run.built()
+    pair = only(built.pairs, kind="speed")
     assert (pair["model"], pair["baseline_cell_key"]) == ("diffuser", run.key("ar"))
+    rows = [*built.results, *built.pairs]
+    assert {each["compared_as"] for each in rows} == {"tiny-gemma4"}, "whose AR it is that they are compared with"
+    assert {each["model"] for each in built.results} == {"tiny-gemma4", "diffuser"}
 
 
-def test_dummy_weights_are_only_held_against_dummy_weights(local: Store) -> None:
+def test_dummy_weights_and_replays_are_only_held_against_their_like() -> None:
     cells = demo_plan().cells
     dummy = cells[1].cell.model.model_copy(update={"weights": "dummy"})
-    other = cells[1].model_copy(update={"cell": cells[1].cell.model_copy(update={"model": dummy})})
+    other, twin = celled(cells[1], model=dummy), celled(cells[0], model=dummy)
     assert baseline_among(other, cells) is None
-    twin = cells[0].model_copy(update={"cell": cells[0].cell.model_copy(update={"model": dummy})})
     assert baseline_among(other, [*cells, twin]) == twin
+    mtp, ar = shipped("31b-shape fp8 mtp K=4"), shipped("31b-shape fp8 ar")
+    real = celled(ar, model=ar.cell.model.model_copy(update={"weights": "real"}))
+    assert baseline_among(mtp, [mtp, real]) is None
+    assert baseline_among(mtp, [mtp, real, ar]) == ar
 
 
 def test_starts_are_pooled_over_the_run_whatever_a_batch_holds(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,3 +225,118 @@ def test_starts_are_pooled_over_the_run_whatever_a_batch_holds(local: Store, mon
     whole = run.built()
     monkeypatch.setattr(build, "BATCH_ROWS", 1)
     assert run.built() == whole
+
+
+TIMED = (
+    "/opt/env/bin/vllm serve org/model --served-model-name m --host 127.0.0.1 --port 8001 --max-model-len 16384 "
+    """--no-enable-prefix-caching --speculative-config '{"method": "mtp", "model": "/cache/a/draft", "k": 4}'"""
+)
+
+
+def test_ports_and_folders_are_no_difference_and_versions_count_where_both_are_known() -> None:
+    elsewhere = TIMED.replace("8001", "9999").replace("/opt/env", "/root/.cache/env").replace("/cache/a", "/mnt/b")
+    assert differences({"argv": TIMED}, {"argv": elsewhere}) == []
+    assert arguments("vllm serve m --override {oops")["--override"] == "{oops"
+    one = {"argv": TIMED, "engine_version": "0.32.0", "model_revision": "a", "draft_revision": None}
+    assert differences(one, one | {"engine_version": None, "draft_revision": "b"}) == []
+    assert differences(one, one | {"model_revision": "b"}) == ["model_revision a (there b)"]
+    assert differences({}, one) == [], "an old version recorded nothing"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("16384", "32768", "--max-model-len 32768 (there 16384)"),
+        ("--no-enable-prefix-caching", "--enable-prefix-caching", "--enable-prefix-caching given (there not given)"),
+        ("/cache/a/draft", "/cache/a/other", "--speculative-config"),
+        ('"k": 4', '"k": 2', "--speculative-config"),
+        ("org/model", "org/quantized", "command vllm serve org/quantized (there vllm serve org/model)"),
+        ("--port 8001", "--port 8001 --max-num-seqs=8", "--max-num-seqs 8 (there not given)"),
+    ],
+)
+def test_what_changes_answers_is_a_difference(old: str, new: str, said: str) -> None:
+    found = differences({"argv": TIMED.replace(old, new)}, {"argv": TIMED})
+    assert any(sentence.startswith(said) for sentence in found), found
+
+
+def test_graded_on_another_server_than_timed_is_suspect_and_not_compared(local: Store) -> None:
+    run = Graded(local, GPQA)
+    run.answered("ar", None, answers(50, range(40)))
+    run.answered("mtp", 4, answers(50, range(40)), argv=TIMED.replace("16384", "32768"))
+    run.step("eval-tiny", "mtp", 4).write(EVAL_ITEMS, [item(0, right=True)]).provenance(argv=TIMED).commit()
+    run.step("throughput", "mtp", 4).write(WINDOWS, [window(SHORT, 0, 100.0)]).provenance(argv=TIMED).commit()
+    built = run.built()
+    row = only(built.results, step="eval-gpqa", technique="mtp", extractor="last-in-body")
+    assert (row["verdict"], row["reasons"]) == ("suspect", ["argv_differs"])
+    said = "served unlike step 'throughput', which measured the speed: --max-model-len 32768 (there 16384)"
+    assert row["details"] == [said]
+    assert only(built.results, step="eval-tiny", extractor="last-letter")["verdict"] == "ok"
+    assert built.pairs == []
+
+
+def test_cells_that_were_served_differently_are_compared_and_it_is_said(local: Store) -> None:
+    cells = demo_plan().cells
+    longer = cells[0].cell.serving.model_copy(update={"max_model_len": 4096, "max_num_seqs": 2})
+    cells = [each if each.cell.technique.is_baseline else celled(each, serving=longer) for each in cells]
+    run = Graded(local, GPQA, cells=cells)
+    run.answered("ar", None, answers(50, range(40)))
+    run.answered("mtp", 4, answers(50, range(40)))
+    assert only(run.built().pairs)["served_differently"] == ["max_model_len", "max_num_seqs"]
+
+
+def test_the_engine_of_a_control_is_not_held_against_the_cells_own(local: Store) -> None:
+    run = Graded(local, GPQA)
+    for name, argv in (("throughput", TIMED), ("throughput@control-1", "vllm serve org/model --max-model-len 16384")):
+        run.step(name, "mtp", 4).write(WINDOWS, [window(SHORT, 0, 100.0)]).provenance(argv=argv).commit()
+    run.answered("mtp", 4, answers(50, range(40)), argv=TIMED)
+    assert only(run.built().results, step="eval-gpqa", extractor="last-in-body")["reasons"] == []
+
+
+def shipped(label: str) -> PlannedCell:
+    return next(each for each in expand(load_sweep("shapes")).cells if label in each.cell.label)
+
+
+def test_rows_visits_and_pairs_of_a_replay_say_what_was_made_up(local: Store) -> None:
+    labels = ("31b-shape fp8 ar", "31b-shape fp8 mtp K=4", "31b-shape fp8 mtp K=2")
+    run = VisitedRun(local, cells=[shipped(label) for label in labels])
+    run.bracket("mtp", 4, 100.0, 240.0, 101.0)
+    run.bracket("mtp", 2, 100.5, 200.0, 100.0)
+    built = run.built()
+    row, pair = only(built.results, k=4), only(built.pairs, kind="speed", k=4)
+    said = "weights=dummy, acceptance=replayed:mtp-gb10-31b"
+    assert (row["made_up"], row["acceptance_source"]) == (said, "replayed:mtp-gb10-31b")
+    assert pair["made_up"] == said
+    placebos = [each["made_up"] for each in built.pairs if each["kind"] == "placebo"]
+    assert placebos == ["weights=dummy"] * 2, "AR drafts nothing"
+    assert {(each["role"], each["made_up"]) for each in built.visits} == {("cell", said), ("control", "weights=dummy")}
+
+
+def test_cells_of_one_technique_are_told_apart_by_their_denoising_steps(local: Store) -> None:
+    found = [shipped(f"denoising_steps={steps} ") for steps in (8, 16)]
+    names = []
+    for number, planned in enumerate(found):
+        run = VisitedRun(local, "single", f"run-{number}", cells=[planned])
+        run.visit("diffusion", None, 800.0, provenance={"weights": "dummy"})
+        row = only(run.built().results, run_id=f"run-{number}")
+        assert row["made_up"] == f"weights=dummy, routing=random, denoising_steps={row['denoising_steps']} (replayed)"
+        assert [mark.words for mark in marks(row)] == ["dummy weights", "denoising steps replayed", "experts drawn"]
+        names.append(technique_name(row))
+    assert names == ["diffusion 8 steps", "diffusion 16 steps"]
+
+
+def test_steps_and_canvas_of_real_weights_are_a_name_and_nothing_made_up(local: Store) -> None:
+    asked = {"denoising_steps": 8, "canvas_length": 256}
+    diffusion = next(each for each in expand(load_sweep("full")).cells if each.cell.technique.denoises)
+    run = VisitedRun(local, "single", cells=[celled(diffusion, **asked)])
+    run.visit("diffusion", None, 800.0)
+    row = only(run.built().results)
+    assert (row["made_up"], marks(row)) == (None, [])
+    assert {name: row[name] for name in asked} == asked
+    assert technique_name(row) == "diffusion 8 steps canvas 256"
+    publish(local)
+    said = [each["cell"] for each in result_rows(local, "run")]
+    assert said == ["fp8 diffusion denoising_steps=8 canvas_length=256"]
+    real = VisitedRun(local, "single", "real")
+    real.visit("ar", None, 100.0)
+    row = only(real.built().results)
+    assert (row["made_up"], row["denoising_steps"], marks(row)) == (None, None, [])

@@ -1,7 +1,5 @@
 """Real S3 servers on loopback, in the environment that holds them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time
@@ -16,11 +14,8 @@ from botocore.config import Config
 from tasks.engine.server import free_port
 from tasks.host.environments import ensure
 
-KEYS = {
-    "AWS_ACCESS_KEY_ID": "testaccesskey",
-    "AWS_SECRET_ACCESS_KEY": "testsecretkey1",
-    "AWS_DEFAULT_REGION": "us-east-1",
-}
+KEYS = {"AWS_ACCESS_KEY_ID": "testaccesskey", "AWS_SECRET_ACCESS_KEY": "testsecretkey1"}
+KEYS |= {"AWS_DEFAULT_REGION": "us-east-1"}
 BUCKET = "sweeps"
 
 
@@ -34,9 +29,8 @@ class S3Server:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.argv, env=os.environ | self.env, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
-            )
+            env = os.environ | self.env
+            self.process = subprocess.Popen(self.argv, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + 60
         while True:
             assert self.process.poll() is None, self.log.read_text()[-2000:]
@@ -63,24 +57,20 @@ def environment_bin(name: str) -> Path:
 
 
 def make_server(kind: str, folder: Path) -> S3Server:
-    port, disk = free_port(), folder / "disk"
+    port, disk, env = free_port(), folder / "disk", dict[str, str]()
     disk.mkdir()
     if kind == "moto":
-        argv = [str(environment_bin("dev") / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
-        return S3Server(argv, port, {}, folder / "server.log")
-    if kind == "ministack":
-        env = {
-            "BIND_HOST": "127.0.0.1",
-            "GATEWAY_PORT": str(port),
-            "SERVICES": "s3",
-            "S3_PERSIST": "1",
-            "S3_DATA_DIR": str(disk),
-        }
-        return S3Server([str(environment_bin("s3servers") / "ministack")], port, env, folder / "server.log")
-    assert kind == "rclone"
-    argv = [str(environment_bin("s3servers") / "rclone"), "serve", "s3", "--addr", f"127.0.0.1:{port}"]
-    argv += ["--auth-key", f"{KEYS['AWS_ACCESS_KEY_ID']},{KEYS['AWS_SECRET_ACCESS_KEY']}", str(disk)]
-    return S3Server(argv, port, {}, folder / "server.log")
+        argv = [environment_bin("dev") / "moto_server", "-H", "127.0.0.1", "-p", port]
+    elif kind == "ministack":
+        argv = [environment_bin("s3servers") / "ministack"]
+        env = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "SERVICES": "s3", "S3_PERSIST": "1"}
+        env["S3_DATA_DIR"] = str(disk)
+    else:
+        assert kind == "rclone"
+        key = f"{KEYS['AWS_ACCESS_KEY_ID']},{KEYS['AWS_SECRET_ACCESS_KEY']}"
+        argv = [environment_bin("s3servers") / "rclone", "serve", "s3", "--addr", f"127.0.0.1:{port}"]
+        argv += ["--auth-key", key, disk]
+    return S3Server([str(word) for word in argv], port, env, folder / "server.log")
 
 
 @pytest.fixture

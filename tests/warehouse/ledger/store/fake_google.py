@@ -4,8 +4,6 @@ It ignores `If-None-Match` on a PUT, honours `x-goog-if-generation-match: 0`, re
 (400 ExcessHeaderValues), and checks the signature of a request in its own dialect.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re
@@ -14,17 +12,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 KEY_ID, SECRET = "GOOGTESTKEY", "google-test-secret"
 
 
-class FakeGoogle(BaseHTTPRequestHandler):
-    """Objects by `/bucket/key`."""
+class Fake(BaseHTTPRequestHandler):
+    """A FAKE store's server, without a log."""
 
     protocol_version = "HTTP/1.1"
+
+    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response_only(status)
+        now = self.date_time_string()
+        known = {"Date": now, "Last-Modified": now, "Content-Length": str(len(body))}
+        for name, value in (known | headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+class FakeGoogle(Fake):
     objects: ClassVar[dict[str, bytes]] = {}
     lock: ClassVar[threading.Lock] = threading.Lock()
     failures: ClassVar[list[int]] = []
@@ -97,22 +111,11 @@ class FakeGoogle(BaseHTTPRequestHandler):
             key = hmac.new(key, part.encode(), hashlib.sha256).digest()
         return not unsigned and signature == hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
-    def answer(self, status: int, body: bytes = b"") -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Last-Modified", self.date_time_string())
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
-
 
 @contextmanager
-def serving() -> Iterator[tuple[str, type[FakeGoogle]]]:
-    """The address of a fresh one on loopback, and its class, which holds its objects."""
-    handler = type("Google", (FakeGoogle,), {"objects": {}, "lock": threading.Lock(), "failures": []})
+def serving(fake: type[Fake], **fresh: object) -> Iterator[tuple[str, Any]]:
+    """The address of a fake server on loopback, and its class, which holds these."""
+    handler = type(fake.__name__, (fake,), fresh)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()

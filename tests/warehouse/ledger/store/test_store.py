@@ -5,8 +5,6 @@ What people leave in a store's folders beside our numbered objects is not taken 
 Google Cloud Storage: what its dialect asks of the one conditional write, and what a user is told without a key.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import time
@@ -29,22 +27,16 @@ from warehouse.ledger.store.local import LocalStore
 from warehouse.ledger.store.proof import check_store, require_create_only
 
 
-def test_the_first_writer_of_a_key_stands(store: Store) -> None:
+def test_the_first_writer_of_a_key_stands_unless_it_is_replaced_or_removed(store: Store) -> None:
     assert store.put_new("a/b.json", b"first")
     assert not store.put_new("a/b.json", b"second")
     assert store.get("a/b.json") == b"first"
-
-
-def test_put_replaces_and_delete_removes(store: Store) -> None:
     store.put("beat", b"1")
     store.put("beat", b"2")
     assert store.get("beat") == b"2"
     store.delete("beat")
     assert store.get("beat") is None
     store.delete("beat")
-
-
-def test_what_is_not_there_is_none(store: Store) -> None:
     assert store.get("no/such") is None
     assert store.age_s("no/such") is None
     assert store.list("no") == []
@@ -57,13 +49,10 @@ def test_listing_stays_inside_its_folder_and_is_sorted(store: Store) -> None:
     assert store.list("") == ["runs-other/c", "runs/a/x", "runs/b"]
 
 
-def test_age_is_read_off_the_stores_clock(store: Store) -> None:
+def test_age_is_by_the_stores_clock_and_a_listing_tells_what_has_changed_and_how_long_ago(store: Store) -> None:
     store.put_new("young", b"")
     age_s = store.age_s("young")
     assert age_s is not None and -2 <= age_s < 30
-
-
-def test_a_listing_tells_what_has_changed_and_for_how_long_nobody_wrote(store: Store) -> None:
     for key in ("cells/a/beat", "cells/a/once", "other"):
         store.put(key, b"1")
     before = {seen.key: seen for seen in store.seen("cells")}
@@ -105,14 +94,11 @@ def test_a_store_that_may_not_delete_is_proved_and_what_stays_is_said(tmp_path: 
     assert all(check.ok for check in check_store(store))
 
 
-def test_a_folder_that_overwrites_and_may_not_delete_is_refused_for_overwriting(tmp_path: Path) -> None:
-    class Overwriting(WriteOnce):
-        def put_new(self, key: str, data: bytes) -> bool:
-            self.put(key, data)
-            return True
-
+def test_a_folder_that_overwrites_is_refused_for_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = WriteOnce(tmp_path)
+    monkeypatch.setattr(store, "put_new", lambda key, data: store.put(key, data) is None)
     with pytest.raises(StoreError, match="silently replaced"):
-        require_create_only(Overwriting(tmp_path))
+        require_create_only(store)
 
 
 def test_a_readers_clock_that_is_wrong_changes_no_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,30 +112,21 @@ def test_a_readers_clock_that_is_wrong_changes_no_age(tmp_path: Path, monkeypatc
     assert store.list("") == ["heartbeat"], "nothing is left of the comparison"
 
 
-def test_a_killed_writers_temporary_file_is_never_listed(tmp_path: Path) -> None:
-    store = open_store(str(tmp_path))
-    store.put_new("parts/a", b"")
-    (tmp_path / "parts" / ".tmp-half").write_bytes(b"half")
-    assert store.list("parts") == ["parts/a"]
-
-
-def test_what_file_managers_leave_in_a_folder_is_never_listed(tmp_path: Path) -> None:
+def test_what_a_killed_writer_or_a_file_manager_leaves_in_a_folder_is_never_listed(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     store.put_new("leases/000001.json", b"")
-    for stray in (".DS_Store", "leases/.DS_Store", "leases/._000001.json", ".Trash-0/files/000002.json"):
+    strays = (".DS_Store", "leases/.DS_Store", "leases/._000001.json", ".Trash-0/files/000002.json", "leases/.tmp-half")
+    for stray in strays:
         (tmp_path / stray).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / stray).write_bytes(b"stray")
     assert store.list("") == store.list("leases") == ["leases/000001.json"]
     assert [seen.key for seen in store.seen("")] == ["leases/000001.json"]
 
 
-@pytest.mark.parametrize("url", ["s3://", "azure://bucket/x"])
-def test_a_wrong_address_says_what_to_write(url: str) -> None:
-    with pytest.raises(StoreError, match="s3://bucket/prefix"):
-        open_store(url)
-
-
-def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+def test_a_wrong_address_and_a_folder_that_cannot_be_written_are_a_sentence(tmp_path: Path) -> None:
+    for url in ("s3://", "azure://bucket/x"):
+        with pytest.raises(StoreError, match="s3://bucket/prefix"):
+            open_store(url)
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError, match="can't write"):
         open_store(str(tmp_path / "file")).put_new("key", b"")
@@ -163,9 +140,7 @@ def test_a_server_that_is_not_there_is_a_sentence(s3_environment: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("number", "away"), [(errno.ESTALE, True), (errno.EIO, True), (errno.EACCES, False)])
-def test_a_shared_folder_that_does_not_answer_is_away_and_never_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, away: bool
-) -> None:
+def test_a_silent_folder_is_not_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, away: bool) -> None:
     store = LocalStore(tmp_path)
     store.put("leases/1.json", b"held")
 
@@ -228,9 +203,7 @@ def test_what_is_left_beside_numbered_objects_is_none_of_them(tmp_path: Path, le
     manifest = publish(ledger.store)
 
     folders = {path.parent for path in tmp_path.rglob("*.json") if path.stem.split(".")[0].isdigit()}
-    assert {folder.name for folder in folders} == {
-        "attempts", "flows", "leases", "manifests", "placements", "regrades"
-    }  # fmt: skip
+    assert {folder.name for folder in folders} == set("attempts flows leases manifests placements regrades".split())
     for folder in folders:
         (folder / left).write_bytes(b"stray")
 
@@ -246,8 +219,8 @@ def test_what_is_left_beside_numbered_objects_is_none_of_them(tmp_path: Path, le
 
 def test_s3s_own_condition_would_overwrite_here(google: type[FakeGoogle]) -> None:
     store = open_store("gs://sweeps/x")
-    store._client.put_object(Bucket="sweeps", Key="x/key", Body=b"first", IfNoneMatch="*")  # type: ignore[attr-defined]
-    store._client.put_object(Bucket="sweeps", Key="x/key", Body=b"second", IfNoneMatch="*")  # type: ignore[attr-defined]
+    for body in (b"first", b"second"):
+        store._client.put_object(Bucket="sweeps", Key="x/key", Body=body, IfNoneMatch="*")  # type: ignore[attr-defined]
     assert store.get("key") == b"second"
     assert not store.put_new("key", b"third")
 
@@ -267,14 +240,11 @@ def test_a_busy_server_is_asked_again_and_a_try_that_landed_counts(google: type[
     assert store.put_new("key", b"mine") and not store.put_new("key", b"other")
 
 
-def test_a_wrong_key_is_a_sentence(google: type[FakeGoogle], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_key_or_none_is_a_sentence(google: type[FakeGoogle], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GS_SECRET_ACCESS_KEY", "another")
     with pytest.raises(StoreError, match=r"can't write gs://sweeps/x/key: 403 .*SignatureDoesNotMatch"):
         open_store("gs://sweeps/x").put_new("key", b"")
-
-
-def test_without_a_key_it_says_which_variables_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.delenv("GS_ACCESS_KEY_ID")
     with pytest.raises(StoreError, match="set GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY"):
         open_store("gs://bucket/prefix")
 
