@@ -25,7 +25,6 @@ class Neighbours:
     """
 
     def __init__(self) -> None:
-        """Begin to count."""
         self._all, self._own = self._now()
 
     def share(self) -> float:

@@ -59,7 +59,6 @@ class FakeBox:
     """The folder with the programs; each method puts one there, or replaces it."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin with none."""
         self.folder = folder
         folder.mkdir()
 
@@ -86,7 +85,6 @@ class FakeBox:
         self._write("vllm", f"#!{sys.executable}\nprint({version!r})\n")
 
     def docker(self) -> None:
-        """A container runtime, with one image: `an/image`."""
         text = FAKE_DOCKER.format(python=sys.executable, root=str(ROOT), folder=str(self.folder))
         self._write("docker", text)
 

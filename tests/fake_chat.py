@@ -31,7 +31,6 @@ class FakeChat:
         self.asked: list[dict[str, Any]] = []
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The reply to a request."""
         letter = answer_letter(body["messages"][-1]["content"])
         if self.lie == "wrong":
             letter = {"A": "B", "B": "C", "C": "D", "D": "A"}[letter]
@@ -45,8 +44,6 @@ class FakeChat:
 
 @contextmanager
 def fake_chat() -> Iterator[FakeChat]:
-    """A running server; it is gone afterwards."""
-
     chat = FakeChat()
 
     class Handler(Answering):

@@ -123,7 +123,6 @@ class FakeSite:
 
 
 def context(run: FakeRun, site: FakeSite, tell: Callable[[str], None] = print, **changed: object) -> RunContext:
-    """A context on the fake cloud that looks often."""
     made = RunContext(
         site=site,
         clock=StoppableClock(),
@@ -142,7 +141,6 @@ def context(run: FakeRun, site: FakeSite, tell: Callable[[str], None] = print, *
 
 
 def children(pid: int) -> list[int]:
-    """Living descendants of a process."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, task.read_text().split()):

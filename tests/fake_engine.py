@@ -116,7 +116,6 @@ def hidden_number(prompt: str) -> str | None:
 
 
 def tokens_in(prompt: str) -> int:
-    """Tokens of a rendered prompt."""
     return TEMPLATE_TOKENS + len(re.findall(r"\d|[^\W\d]+|[^\w\s]", prompt)) if DIGITS else len(prompt.split())
 
 

@@ -53,13 +53,11 @@ def said(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def text_of(text: str) -> str:
-    """What is sent of a text."""
     words = text.split()
     return " ".join(words[: len(words) // 2]) if LIE == "says_less" else text
 
 
 def ids_said(ids: list[int], tokens: int) -> list[int]:
-    """Token ids of a whole answer."""
     return ids[: tokens // 2] if LIE == "says_less" else ids
 
 
@@ -72,7 +70,6 @@ def chunk_ends(size: int, tokens: int, *, lumps: bool) -> list[int]:
 
 
 def ids_of(before: int, sent: int, tokens: int) -> list[int]:
-    """Token ids of the chunk that ends with token `sent`."""
     return [] if LIE == "says_less" and sent > tokens // 2 else list(range(before, sent))
 
 

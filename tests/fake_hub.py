@@ -33,7 +33,6 @@ class FakeHub:
         self._put(hub_id, f"{subset}.jsonl", split, "".join(json.dumps(record) + "\n" for record in records))
 
     def put_csv(self, hub_id: str, subset: str, split: str, records: list[dict[str, Any]]) -> None:
-        """The same as a CSV file."""
         text = io.StringIO()
         writer = csv.DictWriter(text, list(records[0]))
         writer.writeheader()
@@ -51,7 +50,6 @@ class FakeHub:
         self.hub_id = hub_id
 
     def entries(self) -> list[dict[str, Any]]:
-        """The files, as the tree of a repository."""
         return [
             {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
             for name, data in self.files.items()
@@ -60,8 +58,6 @@ class FakeHub:
 
 @contextmanager
 def fake_hub() -> Iterator[FakeHub]:
-    """A running hub; it is gone afterwards."""
-
     hub = FakeHub()
 
     class Handler(Answering):

@@ -26,7 +26,6 @@ class FakeMetadata:
         self.asked: list[str] = []
 
     def answer(self, method: str, path: str, headers: Any) -> tuple[int, str]:
-        """Status and body."""
         self.asked.append(f"{method} {path}")
         if self.cloud == BROKEN:
             return 500, "an error page"
@@ -48,8 +47,6 @@ class FakeMetadata:
 
 @contextmanager
 def metadata_of(cloud: str) -> Iterator[FakeMetadata]:
-    """A service on a port of its own."""
-
     service = FakeMetadata(cloud)
 
     class Handler(Answering):

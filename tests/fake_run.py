@@ -109,7 +109,6 @@ class FakeRun:
     def start(
         self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str
     ) -> subprocess.Popen[str]:
-        """Start the node runner."""
         argv = [str(python), "-m", "tasks.cell", "--store", self.store_url, "--run", "r1", "--cell", self.key]
         return subprocess.Popen(
             [*argv, *arguments],
@@ -130,23 +129,19 @@ class FakeRun:
         }
 
     def finish(self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str) -> tuple[int, str]:
-        """Run the node runner to its end: exit code and what it said."""
         return ended(self.start(python, lie, arguments, **env))
 
     def measured(self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str) -> str:
-        """Run the node runner to its good end; what it said."""
         code, said = self.finish(python, lie, arguments, **env)
         assert code == 0, said
         return said
 
     def commit(self, step: str) -> Commit:
-        """The commit of a step, which must be there."""
         found = self.ledger.read_commit(self.key, step)
         assert found is not None, f"{step} is not committed"
         return found
 
     def rows(self, step: str, table: str) -> list[dict[str, Any]]:
-        """Committed rows of one table of a step."""
         rows: list[dict[str, Any]] = []
         for part in self.commit(step).parts:
             if part.table == table:
@@ -160,16 +155,13 @@ class FakeRun:
         return list((self.folder / f"store/runs/r1/cells/{self.key}/steps").glob(pattern))
 
     def attempts(self) -> list[Attempt]:
-        """Closed attempts."""
         return self.leases.attempts()
 
     def prompts_sent(self) -> list[str]:
-        """Every prompt that reached an engine, in order."""
         return [json.loads(line) for line in self.counts.read_text().splitlines()] if self.counts.exists() else []
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Wait for a runner: exit code and what it said."""
     said, _ = process.communicate(timeout=900)
     return process.returncode, said
 

@@ -18,7 +18,6 @@ class Answering(BaseHTTPRequestHandler):
         return
 
     def received(self) -> bytes:
-        """The body of the request."""
         return self.rfile.read(int(self.headers.get("content-length") or 0))
 
     def reply(self, status: int, data: bytes = b"", headers: Mapping[str, str] | None = None) -> None:

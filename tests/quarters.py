@@ -28,18 +28,15 @@ SHARED = (ROOT / "tests/cloud", ROOT / "tests/engine")
 
 
 def commit_of(folder: Path) -> str:
-    """The hash of the commit that is checked out; zeros where git can't say."""
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=False)
     return asked.stdout.strip() or "0" * 40
 
 
 def quarter_of(commit: str) -> int:
-    """The quarter that a commit runs, from 0."""
     return int(commit[:8], 16) % QUARTERS
 
 
 def left_out(items: Sequence[pytest.Item], quarter: int) -> list[pytest.Item]:
-    """Slow tests that this quarter does not run."""
     units: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("core"):
@@ -55,7 +52,6 @@ def left_out(items: Sequence[pytest.Item], quarter: int) -> list[pytest.Item]:
 
 
 def in_words(commit: str) -> str:
-    """The last line of a run of one quarter."""
     number = quarter_of(commit) + 1
     return f"slow tests: quarter {number} of {QUARTERS}, chosen by commit {commit[:7]}; all of them: make test-all"
 

@@ -26,7 +26,6 @@ class RentedRun:
         self.keys = [planned.cell.cell_key for planned in self.planned]
 
     def said(self) -> str:
-        """Everything that was said, for a failing test."""
         raise NotImplementedError
 
     def cluster(self, cell: int) -> str:
@@ -42,7 +41,6 @@ class RentedRun:
         return Placements(self.ledger, self.keys[cell]).stories()
 
     def ends(self, cell: int) -> list[str]:
-        """How the cell's placements ended."""
         return [story.end.outcome if story.end else "open" for story in self.stories(cell)]
 
     def is_measured(self, cell: int) -> bool:

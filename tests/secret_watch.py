@@ -35,7 +35,6 @@ class SecretWatch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look until the block ends."""
         over = threading.Event()
         thread = threading.Thread(target=self._watch, args=(over,), name="secret-watch")
         thread.start()
@@ -50,7 +49,6 @@ class SecretWatch:
             self.look()
 
     def look(self) -> None:
-        """At every process, once."""
         # ten times a second at some hundred processes: with pathlib each look was 4.2 ms, not 1.0
         self._last = {name: self._look(name) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208
 

@@ -56,7 +56,6 @@ def anchors(page: Path) -> set[str]:
 
 
 def is_there(module: str) -> bool:
-    """A module, or a name taken from one."""
     parts = module.split(".")
     paths = [ROOT.joinpath(*parts[:length]) for length in range(2, len(parts) + 1)]
     return any(path.is_dir() or path.with_suffix(".py").is_file() for path in paths)

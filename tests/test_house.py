@@ -75,7 +75,6 @@ def needed_by(*files: Path) -> set[Path]:
 
 
 def floors() -> list[Path]:
-    """Every folder that holds code, and the house itself."""
     return sorted({Path(), *(parent for file in FILES for parent in file.parents)})
 
 

@@ -17,8 +17,6 @@ from tests.cloud.checks import wait_until
 
 
 class BodyShell:
-    """A booted instance."""
-
     def __init__(self, lab: Lab, region: str, instance: dict[str, Any], key: Path) -> None:
         self.lab, self.region, self.key = lab, region, key
         self.instance_id: str = instance["InstanceId"]
@@ -45,7 +43,6 @@ class BodyShell:
         return cls(lab, zone[:-1], _described(lab, zone[:-1], launched["InstanceId"]), key)
 
     def described(self) -> dict[str, Any]:
-        """What the cloud says of it."""
         return _described(self.lab, self.region, self.instance_id)
 
     def ssh(self, command: str, given: BinaryIO | None = None) -> subprocess.CompletedProcess[str]:
@@ -63,7 +60,6 @@ class BodyShell:
         return subprocess.run(argv, capture_output=True, text=True, stdin=given or subprocess.DEVNULL)
 
     def wait_booted(self) -> BodyShell:
-        """Ask until its ssh answers."""
         wait_until(lambda: self.ssh("true").returncode == 0, "ssh answers")
         return self
 
@@ -85,7 +81,6 @@ class BodyShell:
         return "/tmp/code"
 
     def terminate(self) -> None:
-        """End it, as its owner would."""
         if any(each.instance_id == self.instance_id and each.alive for each in self.lab.instances()):
             self.lab.client("ec2", self.region).terminate_instances(InstanceIds=[self.instance_id])
 

@@ -41,7 +41,6 @@ class CalmRun:
     """One cell, measured by `sweep run` beside whatever else goes on."""
 
     def __init__(self, folder: Path) -> None:
-        """Write the user's YAML and start it."""
         self._folder, self._log = folder, folder / "sweep.log"
         engine = {"name": "fake", "command": [sys.executable, str(ROOT / "tests" / "fake_engine.py")]}
         files = {

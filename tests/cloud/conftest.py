@@ -21,7 +21,6 @@ from tests.cloud.reclaims import ReclaimedNight
 
 @pytest.fixture(scope="session")
 def lab_allowed() -> None:
-    """Skips where this machine can't run a lab."""
     if reason := why_not(SHORT):
         pytest.skip(f"no pocket cloud here: {reason}")
 
@@ -44,7 +43,6 @@ def new_lab(lab_allowed: None) -> Iterator[Callable[[], Lab]]:
 
 @pytest.fixture(scope="session")
 def session_lab(lab_allowed: None) -> Iterator[Lab]:
-    """The one lab of the session."""
     folder = Path(tempfile.mkdtemp(prefix="sl", dir=SHORT))
     folder.rmdir()
     lab = Lab(folder)
@@ -56,7 +54,6 @@ def session_lab(lab_allowed: None) -> Iterator[Lab]:
 
 
 def _fine_again(lab: Lab) -> None:
-    """Room in every zone, and no weather."""
     for zone in lab.capacities():
         lab.capacity(zone, None)
     clear_weather(lab.weather)
@@ -125,5 +122,4 @@ def sky_in() -> Callable[[Lab], Sky]:
 
 @pytest.fixture
 def sky(lab: Lab, sky_in: Callable[[Lab], Sky]) -> Sky:
-    """Runs `sky` commands against the session's lab."""
     return sky_in(lab)

@@ -81,7 +81,6 @@ class Night(RentedRun):
 
     @property
     def env(self) -> dict[str, str]:
-        """Environment of the user's commands."""
         own = {
             "PYTHONPATH": str(ROOT),
             "SPECSWEEP_STORE": self.store_url,
@@ -93,7 +92,6 @@ class Night(RentedRun):
         return os.environ | self.lab.env | own
 
     def start(self) -> subprocess.Popen[bytes]:
-        """`sweep run`, in a session of its own; what it says goes into `log`."""
         argv = [sys.executable, "-m", "flows.terminal", "run", str(self.folder / "sweep.yaml"), "--run-id", self.run_id]
         with self.log.open("ab") as log:
             return subprocess.Popen(
@@ -101,13 +99,11 @@ class Night(RentedRun):
             )
 
     def sweep(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Any `sweep` command, to its end."""
         argv = [sys.executable, "-m", "flows.terminal", *arguments]
         return subprocess.run(argv, cwd=ROOT, env=self.env, capture_output=True, text=True)
 
     @property
     def flow_log(self) -> str:
-        """What the flow itself said."""
         path = self.folder / "state" / "prefect" / "ephemeral" / "flow.log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
@@ -122,7 +118,6 @@ class Night(RentedRun):
         return f"{own}\n--- flow\n{self.flow_log[-6000:]}"
 
     def living(self, cell: int) -> list[Instance]:
-        """The cell's instances that would be billed."""
         return [each for each in self.lab.instances() if each.alive and each.cluster.startswith(self.cluster(cell))]
 
     def reclaim(self, cell: int) -> None:

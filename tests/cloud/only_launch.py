@@ -18,7 +18,6 @@ from warehouse.ledger.store import open_store
 
 
 def main() -> None:
-    """Launch, and wait to be killed."""
     sweep, store_url, run_id, cell_key = sys.argv[1:]
     plan, ledger, clock = make_plan(sweep), Ledger(open_store(store_url), run_id), StoppableClock()
     assert plan.cloud is not None

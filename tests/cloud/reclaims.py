@@ -46,7 +46,6 @@ class ReclaimedNight(Night):
                 process.wait(120)
 
     def look_at_node(self, cell: int) -> None:
-        """Note what lies on the cell's node."""
         for each in self.living(cell):
             home = self.lab.paths.fleet / each.instance_id / "home" / "ubuntu"
             self.node_files += [path for path in home.rglob("*") if path.is_file()]
@@ -54,7 +53,6 @@ class ReclaimedNight(Night):
 
 
 def holds(path: Path, *needles: str) -> bool:
-    """Whether any of them is in a file."""
     if not path.is_file() or path.is_symlink():
         return False
     data = path.read_bytes()
@@ -92,7 +90,6 @@ def _blows(night: ReclaimedNight, process: subprocess.Popen[bytes], hold: Path) 
 
 
 def _refused(night: Night) -> set[str | None]:
-    """Zones that had no capacity."""
     stories = [story for cell in range(len(night.keys)) for story in night.stories(cell)]
     return {story.asked.offer.zone for story in stories if story.end and story.end.outcome == "no_capacity"}
 

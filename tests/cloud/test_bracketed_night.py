@@ -28,8 +28,6 @@ OF_A_SPEED = ("cell_key", "condition", "mode")
 
 
 class Tables:
-    """What the night became, for analysts."""
-
     def __init__(self, night: Night) -> None:
         publish(night.ledger.store)
         self.results, self.pairs, self.visits, self.attempts = (

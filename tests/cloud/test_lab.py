@@ -51,8 +51,6 @@ def planted() -> Iterator[Path]:
 
 
 class Traces(NamedTuple):
-    """What of a lab can be seen from outside; all empty where there is none."""
-
     processes: list[int]
     mounts: list[str]
     sockets: list[str]
@@ -106,7 +104,6 @@ def cloud_process(lab: Lab) -> int:
 
 
 def first_of_body(lab: Lab) -> int:
-    """What is process 1 inside the lab's only body."""
     (pid,) = [pid for pid in lab.body_processes() if re.search(r"^NSpid:.*\t1$", status_of(pid), re.MULTILINE)]
     return pid
 

@@ -70,8 +70,6 @@ def run(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[F
 
 @pytest.fixture
 def reap(lab: Lab, run: FakeRun) -> Reap:
-    """Runs `sweep reap ARGUMENTS --json`; its document."""
-
     def go(*arguments: str) -> dict[str, Any]:
         argv = [sys.executable, "-m", "flows.terminal", "reap", "--store", run.store_url, "--json", *arguments]
         env = os.environ | lab.env | {"PYTHONPATH": str(ROOT)}

@@ -31,7 +31,6 @@ PATIENCE_S = 1200.0
 
 @pytest.fixture
 def launches() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that launch; killed after the test."""
     started: list[subprocess.Popen[bytes]] = []
     yield started
     for process in started:

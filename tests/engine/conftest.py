@@ -26,7 +26,6 @@ xdist begins with what has most tests, and comes last to the long ones, which ha
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put these files before all others, in this order."""
     place = {name: number for number, name in enumerate((*ALONE, *LONGEST_FIRST))}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
 

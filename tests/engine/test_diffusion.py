@@ -44,7 +44,6 @@ def family(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(autouse=True)
 def served_from(family: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checkpoints come from that folder."""
     monkeypatch.setattr(members, "trained_dir", lambda: family)
 
 

@@ -42,8 +42,6 @@ class Victim:
         return start_command("demo", "--sweep", "tiny-quick", env=self.env)
 
     def in_step(self, key: str, step: str) -> Callable[[], bool]:
-        """Whether a runner is inside this step now."""
-
         def inside() -> bool:
             beat = Leases(self.ledger, key).heartbeat()
             return beat is not None and beat.step == step and self.ledger.read_commit(key, step) is None
@@ -51,7 +49,6 @@ class Victim:
         return inside
 
     def processes(self, word: str) -> list[int]:
-        """Processes of this demo whose command line holds `word`."""
         mine = processes_with(str(self.folder / "state"))
         return [pid for pid in mine if word in command_of(pid)]
 

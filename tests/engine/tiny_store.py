@@ -31,7 +31,6 @@ def finish(run: subprocess.Popen[str], within_s: float) -> None:
 
 
 def measure(sweep: str, folder: Path, within_s: float = 1200) -> Path:
-    """The store of the finished run."""
     with watched(folder):
         finish(start(sweep, folder), within_s)
     return folder / "store"

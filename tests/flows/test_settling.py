@@ -51,7 +51,6 @@ FULL = expand(load_sweep("full"))
 
 
 def full_run(run: FakeRun, run_usd: float) -> tuple[Ledger, Plan]:
-    """A run of `full` that may cost so much."""
     assert FULL.cloud is not None
     budget = Budget.model_validate({"run_usd": run_usd})
     plan = FULL.model_copy(update={"cloud": FULL.cloud.model_copy(update={"budget": budget})})

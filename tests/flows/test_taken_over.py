@@ -75,7 +75,6 @@ class Refused(Sleeper):
 
 @contextmanager
 def held(run: FakeRun, lid: Lid, node: FakeCluster) -> Iterator[AttemptRun]:
-    """An attempt at the cell by a flow that holds it."""
     ledger = Ledger(run.ledger.store, "r1", lid)
     with FlowHeartbeatSender(ledger, print) as heartbeat, heartbeat.managing(run.key):
         shared = context(run, FakeSite([node]), require_held=heartbeat.require_held)
@@ -125,8 +124,6 @@ NEVER_S = 1e6
 
 
 class EndedClock(JumpingClock):
-    """One that may be stopped in one of its pauses."""
-
     def __init__(self, stopped_after_s: float = NEVER_S) -> None:
         super().__init__()
         self.stopped_after_s = stopped_after_s

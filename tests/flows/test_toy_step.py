@@ -28,7 +28,6 @@ steps:
 
 
 def toy_sweep(folder: Path) -> str:
-    """A user's sweep of one cell with the toy step."""
     write_user_configs(folder, "ar")
     sweep = folder / "sweep.yaml"
     sweep.write_text(sweep.read_text().replace("fake-suite", "toy-suite"))

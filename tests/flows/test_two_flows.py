@@ -63,8 +63,6 @@ def far_away(port: int) -> Iterator[str]:
 
 
 class Flow:
-    """One of the two processes."""
-
     def __init__(self, folder: Path, log: Path) -> None:
         argv = [sys.executable, "-m", "tests.flows.one_of_two_flows", str(folder)]
         with log.open("ab") as errors:

@@ -53,7 +53,6 @@ def why_not() -> str | None:
 
 @pytest.fixture(scope="session")
 def new_machine() -> Iterator[Callable[[], Machine]]:
-    """Makes machines, not up yet; they go down at the end."""
     if reason := why_not():
         pytest.skip(f"no Slurm here: {reason}")
     made: list[Machine] = []
@@ -71,7 +70,6 @@ def new_machine() -> Iterator[Callable[[], Machine]]:
 
 @pytest.fixture(scope="session")
 def machine(new_machine: Callable[[], Machine]) -> Machine:
-    """The one machine of the session."""
     machine = new_machine()
     machine.up()
     return machine

@@ -30,7 +30,6 @@ def commands(root: Path) -> dict[str, list[str]]:
 
 
 def main() -> int:
-    """Run until a daemon ends, which none should."""
     root = Path(sys.argv[1])
     MUNGE_SOCKET.parent.mkdir(mode=0o755)
     started: dict[int, str] = {}

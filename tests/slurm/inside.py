@@ -33,12 +33,10 @@ class InsideSpec(NamedTuple):
     exposed: tuple[str, ...]
 
     def dump(self) -> str:
-        """As one argument of a command line."""
         return json.dumps(self._asdict())
 
 
 def main() -> None:
-    """Mount, drop, and start the daemons."""
     os.umask(0o022)
     spec = InsideSpec(**json.loads(sys.argv[1]))
     root = Path(spec.root)

@@ -26,7 +26,6 @@ class Machine:
     """One machine, in one folder. The host's root starts it; what runs on it is its user's."""
 
     def __init__(self, root: Path) -> None:
-        """Nothing starts yet; `root` does not exist."""
         self.places = LabPaths(root)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -54,7 +53,6 @@ class Machine:
         wait_until(self._is_ready, "Slurm has an idle node and ssh lets its user in")
 
     def down(self) -> None:
-        """Kill everything on it, and remove its folder."""
         leftovers.kill(self.places.root)
         if self._process is not None:
             self._process.wait()
@@ -77,7 +75,6 @@ class Machine:
         }
 
     def start(self, argv: list[str], log: Path, **env: str) -> subprocess.Popen[bytes]:
-        """Start a command as the machine's user, in the checkout."""
         with log.open("ab") as out:
             return subprocess.Popen(
                 self._entered(argv), env=self.env | env, stdin=subprocess.DEVNULL, stdout=out, stderr=out
@@ -90,16 +87,13 @@ class Machine:
         return done.stdout.strip()
 
     def processes(self) -> dict[int, str]:
-        """Command lines of everything that runs on it."""
         return {pid: command_of(pid) for pid in leftovers.body_processes(self.places.root)}
 
     def logs(self) -> str:
-        """The ends of the daemons' logs, for a failing test."""
         files = sorted((self.places.root / "log").glob("*.log"))
         return "\n".join(f"--- {file.name}\n{file.read_text(errors='replace')[-1500:]}" for file in files)
 
     def _entered(self, argv: list[str]) -> list[str]:
-        """The command line that runs `argv` on the machine."""
         enter = ["nsenter", "--target", self._first_process, *NAMESPACES, *PLAIN_USER]
         return [*enter, "env", f"--chdir={ROOT}", *argv]
 

@@ -42,12 +42,10 @@ class SlurmNight(RentedRun):
         super().__init__(self.folder / "sweep.yaml", str(self.home / "results"), "night")
 
     def start(self) -> subprocess.Popen[bytes]:
-        """`sweep run`; what it says goes into `log`."""
         argv = self._argv("run", str(self.folder / "sweep.yaml"), "--run-id", self.run_id)
         return self.machine.start(argv, self.log, **self._env)
 
     def sweep(self, *arguments: str) -> str:
-        """What any `sweep` command prints; it has to succeed."""
         return self.machine.run(*self._argv(*arguments), **self._env)
 
     def take_gpus(self) -> str:

@@ -159,7 +159,6 @@ DFLASH = "dflash-flash-attn"
 
 
 def rates(write_up: WriteUp, **identity: object) -> dict[str, float]:
-    """The rate of each technique under one condition."""
     rows = [row for row in write_up.rows if row.tok_s is not None and row.workload is None]
     matching = [row for row in rows if all(getattr(row, name) == value for name, value in identity.items())]
     return {row.technique: row.tok_s for row in matching if row.tok_s is not None}
@@ -241,7 +240,6 @@ def test_four_cards_cost_less_than_four_times_one_and_the_plan_says_that_they_ar
 
 
 def changed(**fields: object) -> Plan:
-    """The plan with other fields in every evaluation."""
     return with_steps(FULL, EvalStep, **fields)
 
 

@@ -80,7 +80,6 @@ class Ec2:
         client.close()
 
     def protect(self, instance_id: str, *, on: bool) -> None:
-        """Switch termination protection."""
         client = self._client("us-east-1")
         client.modify_instance_attribute(InstanceId=instance_id, DisableApiTermination={"Value": on})
         client.close()
@@ -175,7 +174,6 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ec2]:
-    """A control plane for all tests of this file; each leaves it empty."""
     server = make_server("moto", tmp_path_factory.mktemp("moto"))
     server.start()
     yield Ec2(server)

@@ -27,7 +27,6 @@ def offer(zone: str, *, spot: bool = True, price_usd_h: float | None = None) -> 
 
 
 def cloud(**fields: object) -> Cloud:
-    """A sweep's `cloud`."""
     return Cloud.model_validate({"task": "lab", **fields})
 
 
@@ -41,11 +40,9 @@ class Hands:
     """The clock of a test, moved by hand."""
 
     def __init__(self) -> None:
-        """At the first moment."""
         self.at_s = START_S
 
     def now_s(self) -> float:
-        """Seconds since 1970."""
         return self.at_s
 
 
@@ -76,7 +73,6 @@ class Life(NamedTuple):
     done_s: float
 
     def zones(self) -> list[str | None]:
-        """Zones in the order in which they were asked."""
         return [offer.zone for _, offer, _ in self.launches]
 
 

@@ -21,7 +21,6 @@ CANARIES = {
 
 @pytest.fixture(scope="session")
 def asked(repo_root: Path) -> dict[str, Any]:
-    """What `catalogue_probe` printed."""
     unset = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SKYPILOT_", "GS_"))}
     done = subprocess.run(
         [sys.executable, "-m", "tests.flows.clusters.skypilot.catalogue_probe"],

@@ -53,7 +53,6 @@ class HangingSky:
 
     @property
     def state(self) -> str:
-        """EC2's word about the machine."""
         return self.ec2.state(self.machine)
 
 
@@ -81,7 +80,6 @@ def cluster_of(folder: Path, bounds: LaunchBounds, name: str = NAME, *, stopped:
 
 
 def launch(folder: Path, bounds: LaunchBounds, *, stopped: bool = False) -> LaunchFailed | FlowStopped:
-    """Launch, and return what it was cut short with."""
     cluster = cluster_of(folder, bounds, stopped=stopped)
     with pytest.raises((LaunchFailed, FlowStopped)) as raised:
         cluster.launch(JOB)

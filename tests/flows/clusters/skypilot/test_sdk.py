@@ -125,7 +125,6 @@ def test_nobody_waits_for_a_node_that_hangs(cluster: SkyCluster, dumb: Dumb, ask
 
 
 def failed_launch(cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch, error: Exception) -> LaunchFailed:
-    """What a launch says that SkyPilot answered with an error."""
     monkeypatch.setattr(sky_server, "call", raises(error))
     with pytest.raises(LaunchFailed) as caught:
         cluster.launch(CellJob("s3://b/p", "night", "0123456789abcdef"))

@@ -19,7 +19,6 @@ TASKS = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "slur
 
 @pytest.fixture(params=TASKS)
 def task(asked: dict[str, Any], request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What SkyPilot says of one of them."""
     found: dict[str, Any] = asked["tasks"][request.param]
     return found
 
