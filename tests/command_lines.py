@@ -1,11 +1,11 @@
-"""What a process was started with, and the `sweep` command as a process."""
+"""What a process was started with, and programs and the `sweep` command as processes."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from configs.checkout import ROOT
@@ -19,14 +19,18 @@ def command_of(pid: int) -> str:
         return ""
 
 
-def start_command(*arguments: str, env: Mapping[str, str], cwd: Path = ROOT) -> subprocess.Popen[str]:
-    """`sweep ARGUMENTS`, with these variables besides ours; what it says on both channels is in one pipe."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "flows.terminal", *arguments],
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | env,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+def start(argv: Sequence[str | Path], env: Mapping[str, str], cwd: Path = ROOT) -> subprocess.Popen[str]:
+    """A program with no other variables; what it says on both channels is in one pipe."""
+    nothing, pipe, same = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
+    return subprocess.Popen(argv, cwd=cwd, env=env, text=True, stdin=nothing, stdout=pipe, stderr=same)
+
+
+def start_command(*arguments: str | Path, env: Mapping[str, str], cwd: Path = ROOT) -> subprocess.Popen[str]:
+    """`sweep ARGUMENTS`, with these variables besides ours."""
+    env = os.environ | {"PYTHONPATH": str(ROOT)} | env
+    return start([sys.executable, "-m", "flows.terminal", *arguments], env, cwd)
+
+
+def run_python(*arguments: str | Path, env: Mapping[str, str], cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Our interpreter, to its end, with no other variables."""
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, text=True, capture_output=True)

@@ -15,6 +15,7 @@ from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
+from tests.command_lines import start
 from warehouse.ledger.commits import Commit, Ledger
 from warehouse.ledger.lease import Attempt, Leases
 from warehouse.ledger.store import open_store
@@ -24,11 +25,11 @@ SWEEP = """
 name: fake
 engine: fake
 gpu: cpu
-suite: {suite}
+suite: fake-suite
 spot: false
 visits: {visits}
 serving: {{max_model_len: {max_model_len}}}
-cells:
+{more}cells:
 {cells}
 """
 
@@ -52,6 +53,16 @@ steps:
       - {name: short c=2, context_tokens: 64, output_tokens: 128, repeats: 2, requests: 8, concurrency: 2}
   - {step: parity, prompts: prose, n_prompts: 3, context_tokens: 64, output_tokens: 32}
   - {step: eval-tiny, items: 24, seed: 7}
+"""
+
+QUICK = """
+name: fake-suite
+steps:
+  - {step: smoke, items: 2}
+  - step: throughput
+    prompts: prose
+    conditions:
+      - {name: short c=1, context_tokens: 64, output_tokens: 64, repeats: 3, stream_requests: 0}
 """
 
 ENGINE = """
@@ -86,10 +97,9 @@ class FakeRun:
         self.folder = folder
         self.counts = folder / "requests.jsonl"
         self.state = folder / "state"
-        write_user_configs(folder, technique, suite, visits, max_model_len)
+        plan = expand(load_sweep(str(write_user_configs(folder, technique, suite, visits, max_model_len))))
         self.store_url = store_url or str(folder / "store")
         self.ledger = Ledger(open_store(self.store_url), "r1")
-        plan = expand(load_sweep(str(folder / "sweep.yaml")))
         self.ledger.write_plan(plan)
         self.cells = plan.cells
         self._choose(plan.cells[0])
@@ -109,15 +119,8 @@ class FakeRun:
     def start(
         self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str
     ) -> subprocess.Popen[str]:
-        argv = [str(python), "-m", "tasks.cell", "--store", self.store_url, "--run", "r1", "--cell", self.key]
-        return subprocess.Popen(
-            [*argv, *arguments],
-            cwd=ROOT,
-            env=self.env(lie) | env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        argv = [python, "-m", "tasks.cell", "--store", self.store_url, "--run", "r1", "--cell", self.key]
+        return start([*argv, *arguments], self.env(lie) | env)
 
     def env(self, lie: str) -> dict[str, str]:
         """Environment of a runner: state of its own, so that tests can run side by side."""
@@ -167,13 +170,14 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def write_user_configs(
-    folder: Path, technique: str, suite: str = SUITE, visits: str = "single", max_model_len: int = 2048
-) -> None:
+    folder: Path, technique: str, suite: str = SUITE, visits: str = "single", max_model_len: int = 2048, more: str = ""
+) -> Path:
     """A user's own sweep with an engine, a model and a suite of their own; techniques are separated by spaces."""
     rows = [f"  - {{model: fake-model, precision: bf16, technique: {TECHNIQUES[name]}}}" for name in technique.split()]
-    sweep = SWEEP.format(cells="\n".join(rows), suite="fake-suite", visits=visits, max_model_len=max_model_len)
+    sweep = SWEEP.format(cells="\n".join(rows), visits=visits, max_model_len=max_model_len, more=more)
     engine = ENGINE.format(python=sys.executable, root=ROOT)
     write_sweep(folder, {"sweep.yaml": sweep, "suites/fake-suite.yaml": suite, "engines/fake.yaml": engine})
+    return folder / "sweep.yaml"
 
 
 def write_sweep(folder: Path, files: Mapping[str, str]) -> None:

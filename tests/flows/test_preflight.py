@@ -166,11 +166,8 @@ def test_a_file_of_prompts_that_rented_nodes_do_not_get_is_refused(tmp_path: Pat
 
 
 def test_a_sweep_is_refused_on_one_line_and_records_nothing(tmp_path: Path, finish_sweep: Finish) -> None:
-    write_user_configs(tmp_path, "ar")
     suite = "name: fake-suite\nsteps: [{step: smoke}, {step: eval-gpqa, max_tokens: 64, items: 5}]\n"
-    (tmp_path / "suites" / "fake-suite.yaml").write_text(suite)
-    code, said = finish_sweep("run", str(tmp_path / "sweep.yaml"), HF_TOKEN="")
-    assert code == 1
+    said = finish_sweep("run", write_user_configs(tmp_path, "ar", suite), HF_TOKEN="", code=1)
     assert said.startswith("sweep: eval-gpqa: Idavidrein/gpqa is gated") and said.count("\n") == 1, said
     assert not list((tmp_path / "store").glob("runs/*"))
 

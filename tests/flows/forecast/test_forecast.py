@@ -361,9 +361,7 @@ def test_the_plan_names_every_evaluation_with_what_it_costs_and_shows(columns: i
 
 
 def test_the_json_has_the_evaluations(finish_sweep: Finish) -> None:
-    code, said = finish_sweep("plan", "full", "--json")
-    assert code == 0, said
-    evaluations = json.loads(said.splitlines()[-1])["evaluations"]
+    evaluations = json.loads(finish_sweep("plan", "full", "--json").splitlines()[-1])["evaluations"]
     assert [one["step"] for one in evaluations][:2] == ["eval-gpqa", "eval-gpqa-inspect"]
     assert evaluations[0]["needed"]["cost"]["usd_spot"] > evaluations[0]["cost"]["usd_spot"] > 0
 

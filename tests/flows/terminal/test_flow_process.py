@@ -65,8 +65,7 @@ def test_what_has_no_flow_any_more_is_ended_and_another_flows_is_not(
 
 @pytest.mark.slow(14)
 def test_the_server_of_a_killed_orchestrator_is_ended_by_the_next_start(tmp_path: Path, start_sweep: Sweep) -> None:
-    write_user_configs(tmp_path, "ar")
-    command = ("run", str(tmp_path / "sweep.yaml"), "--run-id", "r1")
+    command = ("run", write_user_configs(tmp_path, "ar"), "--run-id", "r1")
     killed = start_sweep(*command, FAKE_ENGINE_TOKEN_S="0.05")
     server = lambda: [pid for pid in left_of(tmp_path) if "uvicorn" in commands([pid])]  # noqa: E731
     try:

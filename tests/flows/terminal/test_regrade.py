@@ -40,16 +40,14 @@ def graded_now(ledger: Ledger, cell_key: str) -> tuple[Commit, Commit]:
 @pytest.mark.slow(6)
 def test_the_command_shows_before_and_after_and_records_it_once(tmp_path: Path, finish_sweep: Finish) -> None:
     write_graded_run(Ledger(open_store(str(tmp_path / "store")), "old"))
-    code, said = finish_sweep("regrade", "old", "--dry-run")
-    assert code == 0, said
+    said = finish_sweep("regrade", "old", "--dry-run")
     assert "last-in-body" in said and "0.250" in said and "0.750" in said
     assert "1 steps changed, 1 read the same by another version, would be recorded (--dry-run), 0 unchanged" in said
     assert "eval-ifeval: what the framework's own checkers said when it was measured stands" in said
     assert "eval-tiny: has no response log, left as it is" in said
     assert not list(tmp_path.rglob("regrades"))
 
-    code, said = finish_sweep("regrade", "old", "--json")
-    gpqa, ifeval, tiny = json.loads(said)["steps"]
+    gpqa, ifeval, tiny = json.loads(finish_sweep("regrade", "old", "--json"))["steps"]
     assert gpqa["readers"] == [{"reader": "last-in-body", "before": 0.25, "after": 0.75, "items": 6}]
     assert (gpqa["state"], gpqa["regrade"]) == ("changed", 1)
     assert gpqa["verdict"] == {"before": "rejected", "after": "suspect"}
@@ -58,8 +56,7 @@ def test_the_command_shows_before_and_after_and_records_it_once(tmp_path: Path, 
     assert ifeval["regrade"] == 1, "arms are only compared where readers of one version graded both"
 
     before = contents(open_store(str(tmp_path / "store")))
-    code, said = finish_sweep("regrade", "old")
-    assert code == 0 and "0 steps changed, 2 unchanged" in said
+    assert "0 steps changed, 2 unchanged" in finish_sweep("regrade", "old")
     assert contents(open_store(str(tmp_path / "store"))) == before, "nothing changed, so nothing is written"
 
 
@@ -71,8 +68,8 @@ def test_a_run_or_cell_that_is_not_there_is_one_line(
     tmp_path: Path, finish_sweep: Finish, arguments: tuple[str, ...], words: str
 ) -> None:
     write_graded_run(Ledger(open_store(str(tmp_path / "store")), "old"))
-    code, said = finish_sweep(*arguments)
-    assert code == 1 and words in said and len(said.splitlines()) == 1
+    said = finish_sweep(*arguments, code=1)
+    assert words in said and len(said.splitlines()) == 1
 
 
 def test_what_was_measured_stays_byte_for_byte(store: Store, ledger: Ledger) -> None:

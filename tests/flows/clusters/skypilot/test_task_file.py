@@ -214,10 +214,7 @@ def test_every_shipped_sweep_rents_its_own_cards(name: str) -> None:
 
 def rented(folder: Path, task: str) -> str:
     """A user's own sweep on machines of a task."""
-    write_user_configs(folder, "ar")
-    sweep = folder / "sweep.yaml"
-    sweep.write_text(sweep.read_text().replace("cells:\n", f"cloud: {{task: {task}}}\ncells:\n"))
-    return str(sweep)
+    return str(write_user_configs(folder, "ar", more=f"cloud: {{task: {task}}}\n"))
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
