@@ -50,7 +50,9 @@ class JumpingClock(StoppableClock):
 class FakeCluster:
     """One rented node; `fail` is what its launch raises, `reclaim` takes it away."""
 
-    def __init__(self, run: FakeRun, python: Path, fail: LaunchFailed | None = None, **env: str) -> None:
+    def __init__(
+        self, run: FakeRun, python: Path = Path("no-python"), fail: LaunchFailed | None = None, **env: str
+    ) -> None:
         self.run, self.python, self.fail, self.env = run, python, fail, env
         self.process: subprocess.Popen[str] | None = None
         self.gone = self.is_down = False

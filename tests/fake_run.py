@@ -18,6 +18,7 @@ from configs.schema import PlannedCell
 from tests.command_lines import start
 from warehouse.ledger.commits import Commit, Ledger
 from warehouse.ledger.lease import Attempt, Leases
+from warehouse.ledger.placement import Placements, PlacementStory
 from warehouse.ledger.store import open_store
 from warehouse.ledger.tables import decode
 
@@ -114,7 +115,7 @@ class FakeRun:
 
     def _choose(self, planned: PlannedCell) -> None:
         self.planned, self.key = planned, planned.cell.cell_key
-        self.leases = Leases(self.ledger, self.key)
+        self.leases, self.placements = Leases(self.ledger, self.key), Placements(self.ledger, self.key)
 
     def start(
         self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str
@@ -159,6 +160,14 @@ class FakeRun:
 
     def attempts(self) -> list[Attempt]:
         return self.leases.attempts()
+
+    def story(self) -> PlacementStory:
+        """Of its last placement."""
+        return self.placements.stories()[-1]
+
+    def ends(self) -> list[str | None]:
+        """How its placements ended."""
+        return [story.end and story.end.outcome for story in self.placements.stories()]
 
     def prompts_sent(self) -> list[str]:
         return [json.loads(line) for line in self.counts.read_text().splitlines()] if self.counts.exists() else []

@@ -13,7 +13,7 @@ import json
 import math
 import random
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from configs.expand import expand
 from configs.load import load_sweep
-from configs.schema import Budget, Cloud, Plan, PlannedCell
+from configs.schema import Budget, Cloud, Plan
 from flows.cell import measure_cell
 from flows.clock import StoppableClock
 from flows.clusters.protocol import CellJob, Cluster, Ending, LaunchFailed, cluster_name
@@ -33,6 +33,7 @@ from flows.forecast.forecast import forecast
 from flows.renting.site import PolicySite
 from flows.run_context import CLOUD_POLL_S, RunContext, Slots
 from tasks.runner import INTERVAL_S, todo
+from tests.fake_cloud import OFFER
 from warehouse.ledger.commits import Ledger, Part
 from warehouse.ledger.lease import Attempt, Heartbeat, Leases
 from warehouse.ledger.looks import LONGEST_S, PAGE_KEYS, SharedLook
@@ -80,7 +81,7 @@ class Clock(StoppableClock):
     def after(self, seconds: float, call: Callable[[], None]) -> None:
         heapq.heappush(self._due, (self._now_s + seconds, next(self._order), call))
 
-    def run(self, workers: Sequence[Callable[[], None]]) -> None:
+    def run(self, workers: Sequence[Callable[[], object]]) -> None:
         """Each worker in a thread of its own, to their ends; the first failure is raised here."""
         self._living = len(workers)
         threads = []
@@ -95,7 +96,7 @@ class Clock(StoppableClock):
         if self._failures:
             raise self._failures[0]
 
-    def _live(self, worker: Callable[[], None], awake: threading.Event) -> None:
+    def _live(self, worker: Callable[[], object], awake: threading.Event) -> None:
         awake.wait()
         try:
             worker()
@@ -147,12 +148,11 @@ class NightStore:
         return f"{self.url}/{key}"
 
     def put_new(self, key: str, data: bytes) -> bool:
-        there = self._objects.get(key)
-        if there is None:
+        if key not in self._objects:
             self.put(key, data)
             return True
         self._count("put")
-        return there[1] == data
+        return self._objects[key][1] == data
 
     def put(self, key: str, data: bytes) -> None:
         self._count("put")
@@ -166,13 +166,10 @@ class NightStore:
         return None if there is None else there[1]
 
     def list(self, prefix: str) -> list[str]:
-        found = self._below(prefix)
+        first = bisect.bisect_left(self._keys, f"{prefix}/")
+        found = self._keys[first : bisect.bisect_left(self._keys, f"{prefix}0", first)]  # "0" comes after "/"
         self._count("list", 1 + len(found) // PAGE_KEYS)
         return found
-
-    def _below(self, prefix: str) -> list[str]:
-        first = bisect.bisect_left(self._keys, f"{prefix}/")
-        return self._keys[first : bisect.bisect_left(self._keys, f"{prefix}0", first)]  # "0" comes after "/"
 
     def seen(self, prefix: str) -> Iterator[Seen]:
         for cell_root, beat in self.beating.items():  # nodes write the heartbeats that are due
@@ -247,14 +244,10 @@ class Node:
             for each in start.measurements:
                 yield from self._measure(each.name, measurement_s(planned, start.served, each))
             self._measuring = False
-        code = Ended.DONE.exit_code
-        self._leases.close(
-            Attempt(
-                attempt=lease.epoch, outcome="completed", owner=lease.owner, started_at=lease.granted_at,
-                ended_at=self._clock.now_iso(), exit_code=code,
-            )
-        )  # fmt: skip
-        self.code = code
+        done = {"attempt": lease.epoch, "outcome": "completed", "owner": lease.owner, "started_at": lease.granted_at}
+        done |= {"ended_at": self._clock.now_iso(), "exit_code": Ended.DONE.exit_code}
+        self._leases.close(Attempt.model_validate(done))
+        self.code = Ended.DONE.exit_code
 
     def _measure(self, name: str, whole_s: float) -> Iterator[float]:
         """What no part holds yet, part by part, and the commit."""
@@ -283,26 +276,24 @@ class Clouds:
         self.lost_s: list[float | None] = []
         """Of each reclaim; None where nothing was being measured."""
         self.rented_s = 0.0
-        self._taken = dict.fromkeys(ZONES, 0)
+        self.taken = dict.fromkeys(ZONES, 0)
         self._turns = {zone: self._spells() for zone in ZONES}
 
     def offers(self) -> list[Offer]:
+        google = OFFER.model_copy(update={"cloud": "gcp"})
         return [
-            Offer(cloud="gcp", region=zone[:-2], zone=zone, instance_type="1x H100", spot=spot,
-                  price_usd_h=2.25 if spot else 6.98, price_source="made up")
-            for spot in (True, False) for zone in ZONES
-        ]  # fmt: skip
+            google.model_copy(update={"region": zone[:-2], "zone": zone, "spot": spot, "price_usd_h": usd_h})
+            for spot, usd_h in ((True, 2.25), (False, 6.98))
+            for zone in ZONES
+        ]
 
     def rent(self, offer: Offer) -> bool:
         zone = offer.zone or ""
-        is_dry = bisect.bisect(self._turns[zone], self.clock.now_s()) % 2 or self._taken[zone] >= ZONES[zone]
+        is_dry = bisect.bisect(self._turns[zone], self.clock.now_s()) % 2 or self.taken[zone] >= ZONES[zone]
         if offer.spot and is_dry:
             return False
-        self._taken[zone] += offer.spot
+        self.taken[zone] += offer.spot
         return True
-
-    def give_back(self, offer: Offer) -> None:
-        self._taken[offer.zone or ""] -= offer.spot
 
     def life_s(self) -> float:
         return self.rng.expovariate(self._risk_s)
@@ -374,7 +365,7 @@ class Machine:
     def _end(self) -> None:
         self._is_up = False
         self._clouds.rented_s += self._clock.now_s() - self._rented_at_s
-        self._clouds.give_back(self._offer)
+        self._clouds.taken[self._offer.zone or ""] -= self._offer.spot
 
 
 class Night(NamedTuple):
@@ -390,38 +381,33 @@ def night(cells: int, reclaimed_per_hour: float, seed: int = 1) -> Night:
     """The first cells of the sweep `full`, all at once, from the first launch until the last machine is down."""
     clock = Clock()
     store = NightStore(clock)
-    plan = _plan(cells)
-    assert plan.cloud is not None
+    plan, cloud = _plan(cells), Cloud(task="simulated")
     clouds = Clouds(clock, store, reclaimed_per_hour, seed)
     ledger = Ledger(store, "night", clock)
     ledger.write_plan(plan)
 
+    def name_of(cell_key: str) -> str:
+        return cluster_name(store.url, "night", cell_key)
+
     def make_cluster(cell_key: str, offer: Offer | None) -> Cluster:
         assert offer is not None
-        return Machine(clouds, offer, cluster_name(store.url, "night", cell_key))
+        return Machine(clouds, offer, name_of(cell_key))
 
     waiting_s = {cell.cell_key: cell.total_s for cell in forecast(plan, {}).cells}
     site = PolicySite(
-        clouds.offers, make_cluster, plan.cloud, [], clock.now_s, random.Random(seed), waiting_s=waiting_s, places=cells
+        clouds.offers, make_cluster, cloud, [], clock.now_s, random.Random(seed), waiting_s=waiting_s, places=cells
     )
     held, look = HeldCells(ledger, lambda _: None), SharedLook(ledger)
     _beating(clock, held)
     context = RunContext(
-        site=site, clock=clock, max_attempts=plan.max_attempts, wait_h=plan.cloud.wait_h, poll_s=CLOUD_POLL_S,
-        longest_poll_s=LONGEST_S, look=look, name_of=lambda key: cluster_name(store.url, "night", key),
+        site=site, clock=clock, max_attempts=plan.max_attempts, wait_h=cloud.wait_h, poll_s=CLOUD_POLL_S,
+        longest_poll_s=LONGEST_S, look=look, name_of=name_of,
         managing=held.managing, slots=Slots(8), tell=lambda _: None,
         purse=Purse(store, "night", Budget.model_validate({"run_usd": 1e6}), clock.now_s, look=look),
     )  # fmt: skip
-    left = deque(plan.cells)
-
-    def worker() -> None:
-        measure_cell(ledger, left.popleft(), context, lambda _: None)
-
-    clock.run([worker] * cells)
-    requests = Counter(store.requests)
-    wanted = {each.cell.cell_key: len(each.measurements) for each in plan.cells}
-    committed = ledger.committed_steps()
-    measured = sum(len(committed.get(key, [])) == steps for key, steps in wanted.items())
+    clock.run([partial(measure_cell, ledger, planned, context, lambda _: None) for planned in plan.cells])
+    requests, committed = Counter(store.requests), ledger.committed_steps()
+    measured = sum(len(committed.get(each.cell.cell_key, [])) == len(each.measurements) for each in plan.cells)
     return Night(measured, clouds.lost_s, requests, clouds.rented_s / 3600)
 
 
@@ -432,11 +418,9 @@ def _beating(clock: Clock, held: HeldCells) -> None:
 
 def _plan(cells: int) -> Plan:
     plan = expand(load_sweep("full"))
-    rows = tuple(_told_apart(plan.cells[index % len(plan.cells)], index) for index in range(cells))
-    cloud = Cloud.model_validate({"task": "simulated"})
-    return plan.model_copy(update={"cells": rows, "concurrency": cells, "cloud": cloud})
-
-
-def _told_apart(planned: PlannedCell, index: int) -> PlannedCell:
-    serving = planned.cell.serving.model_copy(update={"max_model_len": 16384 + index})
-    return planned.model_copy(update={"cell": planned.cell.model_copy(update={"serving": serving})})
+    rows = []
+    for index in range(cells):  # told apart by their context's length
+        planned = plan.cells[index % len(plan.cells)]
+        serving = planned.cell.serving.model_copy(update={"max_model_len": 16384 + index})
+        rows.append(planned.model_copy(update={"cell": planned.cell.model_copy(update={"serving": serving})}))
+    return plan.model_copy(update={"cells": tuple(rows), "concurrency": cells, "cloud": Cloud(task="simulated")})

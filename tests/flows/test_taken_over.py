@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from warehouse.ledger.clock import Clock
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Attempt
 from warehouse.ledger.outcomes import Ended
-from warehouse.ledger.placement import MachineEnd, Placements
+from warehouse.ledger.placement import MachineEnd
 
 
 class Lid(Clock):
@@ -35,11 +35,6 @@ class Lid(Clock):
         return super().now_s() + self.slept_s
 
 
-@pytest.fixture
-def lid() -> Lid:
-    return Lid()
-
-
 def asleep(run: FakeRun, lid: Lid) -> None:
     """Nothing was heard for longer than a flow may be silent."""
     lid.slept_s = FLOW_DEADLINE_S + 1
@@ -49,74 +44,64 @@ def asleep(run: FakeRun, lid: Lid) -> None:
 
 
 class Sleeper(FakeCluster):
-    """A machine during whose launch the flow sleeps, and another one comes if there is any."""
+    """A machine during whose launch the flow sleeps, and another one comes; then it may fail."""
 
-    lid: Lid
-    comes: str | None
+    comes: str | None = elsewhere("another")
+    error: Exception | None = None
+
+    def __init__(self, run: FakeRun) -> None:
+        super().__init__(run)
+        self.lid = Lid()
 
     def launch(self, job: CellJob) -> None:
         asleep(self.run, self.lid)
         if self.comes is not None:
             Claims(self.run.ledger, self.run.key).take(self.comes)
+        if self.error is not None:
+            raise self.error
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         return Ending.of_runner(1, "its own look")
 
 
-class Refused(Sleeper):
-    """One whose launch fails when it wakes, or whose user ends the flow then."""
-
-    error: Exception
-
-    def launch(self, job: CellJob) -> None:
-        super().launch(job)
-        raise self.error
-
-
 @contextmanager
-def held(run: FakeRun, lid: Lid, node: FakeCluster) -> Iterator[AttemptRun]:
-    ledger = Ledger(run.ledger.store, "r1", lid)
+def held(run: FakeRun, node: Sleeper) -> Iterator[AttemptRun]:
+    ledger = Ledger(run.ledger.store, "r1", node.lid)
     with FlowHeartbeatSender(ledger, print) as heartbeat, heartbeat.managing(run.key):
         shared = context(run, FakeSite([node]), require_held=heartbeat.require_held)
         yield AttemptRun(ledger, run.planned, shared, offer())
 
 
 @pytest.mark.parametrize("error", [LaunchFailed("its request is gone"), FlowStopped("Ctrl-C")], ids=["fails", "ends"])
-def test_a_launch_that_ends_badly_leaves_it_to_the_other_flow_too(run: FakeRun, lid: Lid, error: Exception) -> None:
-    node = Refused(run, Path("no-python"))
-    node.lid, node.comes, node.error = lid, elsewhere("another"), error
-    with held(run, lid, node) as attempt, pytest.raises((CellTaken, FlowStopped)):
+def test_a_launch_that_ends_badly_leaves_it_to_the_other_flow_too(run: FakeRun, error: Exception) -> None:
+    node = Sleeper(run)
+    node.error = error
+    with held(run, node) as attempt, pytest.raises((CellTaken, FlowStopped)):
         attempt.run(lambda looked: None)
-    assert not node.is_down and Placements(run.ledger, run.key).stories()[-1].end is None
+    assert not node.is_down and run.placements.stories()[-1].end is None
 
 
-def test_a_flow_that_slept_while_it_waited_rents_nothing(run: FakeRun, lid: Lid) -> None:
-    with held(run, lid, Sleeper(run, Path("no-python"))) as attempt:
-        asleep(run, lid)
+def test_a_flow_that_slept_while_it_waited_rents_nothing(run: FakeRun) -> None:
+    node = Sleeper(run)
+    with held(run, node) as attempt:
+        asleep(run, node.lid)
         Claims(run.ledger, run.key).take(elsewhere("another"))
         with pytest.raises(CellTaken):
             attempt.run(lambda looked: None)
-    assert Placements(run.ledger, run.key).stories() == []
+    assert run.placements.stories() == []
 
 
 @pytest.mark.parametrize("comes", [elsewhere("another"), None])
 def test_what_another_flow_took_over_is_left_to_it_and_what_nobody_took_is_still_ours(
-    run: FakeRun, lid: Lid, comes: str | None
+    run: FakeRun, comes: str | None
 ) -> None:
-    node = Sleeper(run, Path("no-python"))
-    node.lid, node.comes = lid, comes
-    with held(run, lid, node) as attempt:
-        if comes is None:
-            assert attempt.run(lambda: None).detail == "its own look"
-        else:
-            with pytest.raises(CellTaken):
-                attempt.run(lambda: None)
-    assert node.is_down is (comes is None)
-    story = Placements(run.ledger, run.key).stories()[-1]
-    assert (story.end is None) is (comes is not None)
-    assert Claims(Ledger(run.ledger.store, "r1", lid), run.key).manager() == comes, (
-        "a release of the one that slept would free it"
-    )
+    node = Sleeper(run)
+    node.comes = comes
+    with held(run, node) as attempt, nullcontext() if comes is None else pytest.raises(CellTaken):
+        assert attempt.run(lambda: None).detail == "its own look"
+    assert node.is_down is (comes is None) is (run.story().end is not None)
+    manager = Claims(Ledger(run.ledger.store, "r1", node.lid), run.key).manager()
+    assert manager == comes, "a release of the one that slept would free it"
 
 
 NOTICE_S = 120.0
@@ -124,9 +109,9 @@ NEVER_S = 1e6
 
 
 class EndedClock(JumpingClock):
-    def __init__(self, stopped_after_s: float = NEVER_S) -> None:
-        super().__init__()
-        self.stopped_after_s = stopped_after_s
+    """One that may be stopped in one of its pauses."""
+
+    stopped_after_s = NEVER_S
 
     @property
     def passed_s(self) -> float:
@@ -142,10 +127,11 @@ class EndedClock(JumpingClock):
 class Noticed(FakeCluster):
     """A machine whose runner leaves with a notice at some age; its cloud takes it so much later."""
 
-    def __init__(self, run: FakeRun, clock: EndedClock, age_s: float, taken_after_s: float) -> None:
-        super().__init__(run, Path("no-python"))
-        self.clock, self.age_s, self.taken_after_s = clock, age_s, taken_after_s
-        self.down_after_s: float | None = None
+    down_after_s: float | None = None
+
+    def __init__(self, run: FakeRun, age_s: float = 2400, taken_after_s: float = NEVER_S) -> None:
+        super().__init__(run)
+        self.clock, self.age_s, self.taken_after_s = EndedClock(), age_s, taken_after_s
 
     def launch(self, job: CellJob) -> None:
         self.clock.at_s += self.age_s
@@ -166,47 +152,38 @@ class Noticed(FakeCluster):
 
 
 @pytest.mark.parametrize(
-    ("cloud", "spot", "age_s", "taken_after_s", "stopped_after_s", "down_after_s", "free"),
+    ("where", "age_s", "taken_after_s", "stopped_after_s", "down_after_s"),
     [
-        pytest.param("aws", True, 2400, NOTICE_S, NEVER_S, NOTICE_S, True, id="EC2 takes it, and charges nothing"),
-        pytest.param("aws", True, 2400, NEVER_S, NEVER_S, TAKEN_WITHIN_S, False, id="the notice was wrong"),
-        pytest.param("aws", True, 2400, NOTICE_S, 30, 30, False, id="the flow ends first"),
-        pytest.param("aws", True, 3590, NOTICE_S, NEVER_S, 0, False, id="it is charged all the same"),
-        pytest.param("aws", False, 2400, NOTICE_S, NEVER_S, 0, False, id="no spot machine"),
-        pytest.param("gcp", True, 2400, NOTICE_S, NEVER_S, 0, False, id="a cloud that charges"),
+        pytest.param("aws spot", 2400, NOTICE_S, NEVER_S, NOTICE_S, id="EC2 takes it, and charges nothing"),
+        pytest.param("aws spot", 2400, NEVER_S, NEVER_S, TAKEN_WITHIN_S, id="the notice was wrong"),
+        pytest.param("aws spot", 2400, NOTICE_S, 30, 30, id="the flow ends first"),
+        pytest.param("aws spot", 3590, NOTICE_S, NEVER_S, 0, id="it is charged all the same"),
+        pytest.param("aws on demand", 2400, NOTICE_S, NEVER_S, 0, id="no spot machine"),
+        pytest.param("gcp spot", 2400, NOTICE_S, NEVER_S, 0, id="a cloud that charges"),
     ],
 )
 def test_a_noticed_machine_is_left_to_its_cloud_where_that_makes_it_free(
-    run: FakeRun,
-    cloud: str,
-    spot: bool,
-    age_s: float,
-    taken_after_s: float,
-    stopped_after_s: float,
-    down_after_s: float,
-    free: bool,
+    run: FakeRun, where: str, age_s: float, taken_after_s: float, stopped_after_s: float, down_after_s: float
 ) -> None:
-    clock = EndedClock(age_s + stopped_after_s)
-    node = Noticed(run, clock, age_s, taken_after_s)
-    where = offer(spot=spot).model_copy(update={"cloud": cloud})
-    attempt = AttemptRun(run.ledger, run.planned, context(run, FakeSite([node]), clock=clock, poll_s=3.0), where)
-    assert attempt.run(lambda _: None).how is Ended.NOTICE
+    node = Noticed(run, age_s, taken_after_s)
+    node.clock.stopped_after_s = age_s + stopped_after_s
+    rented = offer(spot="spot" in where).model_copy(update={"cloud": where[:3]})
+    shared = context(run, FakeSite([node]), clock=node.clock, poll_s=3.0)
+    assert AttemptRun(run.ledger, run.planned, shared, rented).run(lambda _: None).how is Ended.NOTICE
     assert node.down_after_s is not None and node.down_after_s == pytest.approx(down_after_s, abs=3.0)
-    [story] = Placements(run.ledger, run.key).stories()
-    assert story.end is not None and story.end.outcome == "notice"
-    assert is_free(story) is free
+    assert run.ends() == ["notice"]
+    assert is_free(run.story()) is (down_after_s == NOTICE_S)
 
 
 def test_a_flow_that_slept_while_it_waited_leaves_the_machine_to_the_one_that_took_it_over(run: FakeRun) -> None:
-    clock = EndedClock()
-    node = Noticed(run, clock, 2400, NEVER_S)
+    node = Noticed(run)
 
     def require_held(cell_key: str) -> None:
-        if clock.passed_s > 2400 + NOTICE_S:
+        if node.clock.passed_s > 2400 + NOTICE_S:
             raise CellTaken(cell_key)
 
-    hands = context(run, FakeSite([node]), clock=clock, require_held=require_held)
+    hands = context(run, FakeSite([node]), clock=node.clock, require_held=require_held)
     attempt = AttemptRun(run.ledger, run.planned, hands, offer().model_copy(update={"cloud": "aws"}))
     with pytest.raises(CellTaken):
         attempt.run(lambda _: None)
-    assert node.down_after_s is None and Placements(run.ledger, run.key).open() is not None
+    assert node.down_after_s is None and run.placements.open() is not None
