@@ -6,8 +6,10 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import pytest
 from configs.checkout import ROOT
 from flows.automations import DEFAULT_HEARTBEAT_S, MAX_FLOW_RUNS
 from flows.terminal.prefect_session import WORK_POOL, PrefectSession
+from tests.command_lines import run_python
 from tests.loopback import serving
 from tests.prefect_api import SELDOM_S, api
 from tests.tasks.test_cell import wait_until
@@ -49,20 +52,12 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectSession
         yield session
 
 
-def python(session: PrefectSession, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, env=session.env, text=True, capture_output=True, check=False
-    )
+def deployment(session: PrefectSession, name: str) -> Any:
+    return api(session, "GET", f"deployments/name/{name}")
 
 
-def deployment(session: PrefectSession, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = api(session, "GET", f"deployments/name/{name}")
-    return found
-
-
-def state_of(session: PrefectSession, flow_run: str) -> dict[str, Any]:
-    state: dict[str, Any] = api(session, "GET", f"flow_runs/{flow_run}")["state"]
-    return state
+def state_of(session: PrefectSession, flow_run: str) -> Any:
+    return api(session, "GET", f"flow_runs/{flow_run}")["state"]
 
 
 def enter(session: PrefectSession, flow_run: str, state: str) -> None:
@@ -73,13 +68,12 @@ def enter(session: PrefectSession, flow_run: str, state: str) -> None:
 
 def beat(session: PrefectSession, flow_run: str) -> None:
     """What Prefect's engine says on behalf of a flow run with our tag."""
-    related = [{"prefect.resource.id": "prefect.tag.specsweep", "prefect.resource.role": "tag"}]
     event = {
         "event": "prefect.flow-run.heartbeat",
         "occurred": datetime.now(UTC).isoformat(),
         "id": str(uuid4()),
         "resource": {"prefect.resource.id": f"prefect.flow-run.{flow_run}"},
-        "related": related,
+        "related": [{"prefect.resource.id": "prefect.tag.specsweep", "prefect.resource.role": "tag"}],
     }
     api(session, "POST", "events", [event])
 
@@ -93,7 +87,8 @@ def within_s(session: PrefectSession) -> float:
 def test_only_our_flow_runs_are_taken_for_dead_and_they_are_started_again_a_few_times(
     session: PrefectSession, tmp_path: Path
 ) -> None:
-    done = python(session, "-c", f"import asyncio, flows.automations as a; asyncio.run(a.replace({SILENCE_S}))")
+    code = f"import asyncio, flows.automations as a; asyncio.run(a.replace({SILENCE_S}))"
+    done = run_python("-c", code, env=session.env)
     assert done.returncode == 0, done.stderr
     (tmp_path / "innocent.py").write_text(INNOCENT)
     with subprocess.Popen([sys.executable, tmp_path / "innocent.py"], env=session.env, cwd=tmp_path) as team:
@@ -109,15 +104,12 @@ def test_only_our_flow_runs_are_taken_for_dead_and_they_are_started_again_a_few_
             enter(session, silent, "CRASHED")  # before it ran: as when its checkout is broken
             looping = new_run(session, "sweep/demo")
             for _ in range(MAX_FLOW_RUNS - 1):
-                start(session, looping)
-                enter(session, looping, "CRASHED")
+                crash(session, looping)
                 continued(session, looping)
             assert state_of(session, silent)["name"] == "Crashed", "what can't start would be scheduled for ever"
-            start(session, looping)
-            enter(session, looping, "CRASHED")
+            crash(session, looping)
             witness = new_run(session, "sweep/rehearsal")
-            start(session, witness)
-            enter(session, witness, "CRASHED")
+            crash(session, witness)
             continued(session, witness)
             assert state_of(session, looping)["name"] == "Crashed", "it has been started often enough"
             assert state_of(session, innocent)["type"] == "RUNNING"
@@ -127,16 +119,17 @@ def test_only_our_flow_runs_are_taken_for_dead_and_they_are_started_again_a_few_
 
 @pytest.mark.slow(5)
 def test_the_automations_wait_for_the_slowest_of_our_heartbeats(session: PrefectSession) -> None:
-    done = python(session, "-m", "flows.automations")
+    automate = partial(run_python, "-m", "flows.automations", env=session.env)
+    done = automate()
     assert done.returncode == 0, done.stderr
     assert within_s(session) == 90
     full = deployment(session, "sweep/full")
     api(session, "PATCH", f"deployments/{full['id']}", {"job_variables": {}})  # then Prefect's default holds
     try:
-        widened = python(session, "-m", "flows.automations")
+        widened = automate()
         assert widened.returncode == 0 and "540 s" in widened.stdout, widened.stderr
         assert within_s(session) == 3 * DEFAULT_HEARTBEAT_S == 540
-        refused = python(session, "-m", "flows.automations", "90")
+        refused = automate("90")
         assert refused.returncode == 1
         assert "90 s would crash live flows: sweep/full beats every 180 s" in refused.stderr
         assert within_s(session) == 540
@@ -168,13 +161,17 @@ def new_run(session: PrefectSession, name: str) -> str:
     body = {"state": {"type": "SCHEDULED"}}
     run = api(session, "POST", f"deployments/{deployment(session, name)['id']}/create_flow_run", body)
     assert run["tags"] == ["specsweep"]
-    run_id: str = run["id"]
-    return run_id
+    return str(run["id"])
 
 
 def start(session: PrefectSession, flow_run: str) -> None:
     enter(session, flow_run, "PENDING")
     enter(session, flow_run, "RUNNING")
+
+
+def crash(session: PrefectSession, flow_run: str) -> None:
+    start(session, flow_run)
+    enter(session, flow_run, "CRASHED")
 
 
 def continued(session: PrefectSession, flow_run: str) -> None:
@@ -192,10 +189,8 @@ def theirs(session: PrefectSession) -> str:
     body = {"flows": {"name": {"any_": ["innocent"]}}, "flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}}}
     wait_until(lambda: api(session, "POST", "flow_runs/filter", body), "the other team's flow", PATIENCE_S, SELDOM_S)
     found: str = api(session, "POST", "flow_runs/filter", body)[0]["id"]
-    heard = {
-        "filter": {"resource": {"id": [f"prefect.flow-run.{found}"]}, "event": {"name": ["prefect.flow-run.heartbeat"]}}
-    }
-    is_heard = lambda: api(session, "POST", "events/filter", heard)["total"]  # noqa: E731
+    of_it = {"resource": {"id": [f"prefect.flow-run.{found}"]}, "event": {"name": ["prefect.flow-run.heartbeat"]}}
+    is_heard = lambda: api(session, "POST", "events/filter", {"filter": of_it})["total"]  # noqa: E731
     wait_until(is_heard, "its first heartbeat", PATIENCE_S, SELDOM_S)
     return found
 
@@ -203,31 +198,29 @@ def theirs(session: PrefectSession) -> str:
 def automations(home: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     env |= {"PREFECT_HOME": str(home), "PYTHONPATH": str(ROOT), "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false"}
-    command = [sys.executable, "-m", "flows.automations", *arguments]
-    return subprocess.run(command, cwd=home, env=env | settings, text=True, capture_output=True, check=False)
+    return run_python("-m", "flows.automations", *arguments, env=env | settings, cwd=home)
 
 
-@pytest.fixture
-def not_prefect() -> Iterator[str]:
-    """A web server that is no Prefect server: it answers every POST with 501."""
-    with serving(BaseHTTPRequestHandler) as address:
-        yield f"{address}/api"
-
-
-@pytest.fixture
+@contextmanager
 def closed() -> Iterator[str]:
     """An address where nobody listens, and nobody will meanwhile."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{bound.getsockname()[1]}/api"
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
 
 
-@pytest.mark.parametrize(("where", "said"), [("closed", "connection attempts failed"), ("not_prefect", "status 501")])
+def no_prefect() -> AbstractContextManager[str]:
+    """A web server that answers every POST with 501."""
+    return serving(BaseHTTPRequestHandler)
+
+
+@pytest.mark.parametrize(("where", "said"), [(closed, "connection attempts failed"), (no_prefect, "status 501")])
 def test_a_server_that_does_not_answer_is_one_line_with_its_address_and_no_password(
-    tmp_path: Path, request: pytest.FixtureRequest, where: str, said: str
+    tmp_path: Path, where: Callable[[], AbstractContextManager[str]], said: str
 ) -> None:
-    address = request.getfixturevalue(where)
-    done = automations(tmp_path, PREFECT_API_URL=f"http://somebody:open-sesame@{address}")
+    with where() as host:
+        address = f"{host}/api"
+        done = automations(tmp_path, PREFECT_API_URL=f"http://somebody:open-sesame@{address}")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"flows.automations: PREFECT_API_URL: no Prefect server answers at http://{address} (")
@@ -240,7 +233,5 @@ def test_no_server_and_no_number_of_seconds_are_one_line_each(tmp_path: Path) ->
     (line,) = unnamed.stderr.splitlines()
     assert line.startswith("flows.automations: PREFECT_API_URL names no Prefect server: start one")
     wrong = automations(tmp_path, "ninety")
-    assert (wrong.returncode, wrong.stderr) == (
-        1,
-        "flows.automations: silence 'ninety': give whole seconds, or leave it out\n",
-    )
+    said = "flows.automations: silence 'ninety': give whole seconds, or leave it out\n"
+    assert (wrong.returncode, wrong.stderr) == (1, said)

@@ -14,12 +14,11 @@ import pytest
 from flows.terminal.prefect_session import PrefectSession
 from tasks.host import process_group
 from tests.busy_machine import BUSY_MACHINE
+from tests.fake_cloud import children
 from tests.fake_run import FakeRun
 from tests.flows.conftest import Sweep
 from tests.prefect_api import SELDOM_S, api
 from tests.tasks.test_cell import processes_with, wait_until
-
-STEPS = ("smoke", "throughput", "parity", "eval-tiny")
 
 PATIENCE_S = 300.0
 """For what takes seconds on an idle machine; beside two other rows of tests Prefect's start alone takes two minutes."""
@@ -27,7 +26,7 @@ PATIENCE_S = 300.0
 
 def committed_once(run: FakeRun) -> None:
     """Every step has one commit, and no row of it was measured twice."""
-    for step in STEPS:
+    for step in ("smoke", "throughput", "parity", "eval-tiny"):
         commit = run.commit(step)
         assert commit.verdict == "ok" or set(commit.reasons) <= set(BUSY_MACHINE), commit.reasons
     requests = [row["request_id"] for row in run.rows("throughput", "requests")]
@@ -75,7 +74,7 @@ def test_a_host_that_dies_heals_without_a_person(tmp_path: Path, monkeypatch: py
         flow_run = said.split("UUID:")[1].split()[0]
         nightly = api(session, "GET", "deployments/name/sweep/nightly")["schedules"][0]
         assert (nightly["active"], nightly["schedule"]["timezone"]) == (False, "Europe/Berlin")
-        seen = lambda: flow_run_of(session, flow_run)  # noqa: E731
+        seen = lambda: api(session, "GET", f"flow_runs/{flow_run}")  # noqa: E731
         wait_until(lambda: run.ledger.read_commit(run.key, "smoke") is not None, "the smoke step", PATIENCE_S)
         wait_until(lambda: seconds_running(seen()) > 35, "a heartbeat: none, no silence", PATIENCE_S, SELDOM_S)
 
@@ -91,29 +90,11 @@ def test_a_host_that_dies_heals_without_a_person(tmp_path: Path, monkeypatch: py
 
 def kill_everything_but_the_server(session: PrefectSession) -> None:
     """What the loss of the host that runs worker and flows looks like to a server elsewhere."""
+    server = session.pid_of("server")
     for _ in range(3):  # what was forked meanwhile, too
         for pid in process_group.members(session.group):
-            if pid not in server_processes(session):
+            if pid not in (server, *children(server)):
                 os.kill(pid, signal.SIGKILL)
-
-
-def server_processes(session: PrefectSession) -> set[int]:
-    server = session.pid_of("server")
-    children = {server}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[1]) == server:
-                children.add(int(folder.name))
-    return children
-
-
-def flow_run_of(session: PrefectSession, flow_run: str) -> dict[str, Any]:
-    found: dict[str, Any] = api(session, "GET", f"flow_runs/{flow_run}")
-    return found
 
 
 def seconds_running(flow_run: dict[str, Any]) -> float:

@@ -1,4 +1,9 @@
-"""Two flows that begin at the same moment, each in a process of its own, on a real S3 server that is slow."""
+"""Two flows that begin at the same moment, each in a process of its own, on a real S3 server that is slow.
+
+Each process is this file: `python -m tests.flows.test_two_flows FOLDER`. stdin, two lines per trial: its name and its
+store's url; the moment (monotonic). What it does is appended to `FOLDER/../<trial>.events`: who, then `launches`, or
+`waits` with what it was told.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +21,14 @@ from pathlib import Path
 import pytest
 
 from configs.checkout import ROOT
+from flows.cell import measure_cell
+from flows.clusters.protocol import CellJob
+from flows.flow_heartbeat import FlowHeartbeatSender
 from tasks.engine.server import free_port
+from tests.fake_cloud import FakeCluster, FakeSite, context, wait_for
+from tests.fake_run import FakeRun
 from tests.warehouse.ledger.store.conftest import BUCKET, S3Server
+from warehouse.ledger.owner import owner_name
 
 ONE_WAY_S = 0.02
 """A store far away: 40 ms for an answer."""
@@ -62,9 +73,52 @@ def far_away(port: int) -> Iterator[str]:
         thread.join()
 
 
+class Enough(Exception):
+    """The trial is over for this flow."""
+
+
+class SlowNode(FakeCluster):
+    """Is being launched until the other flow has done something, too."""
+
+    events: Path
+
+    def launch(self, job: CellJob) -> None:
+        note(self.events, "launches")
+        wait_for(lambda: len(self.events.read_text().splitlines()) > 1, "the other flow does something")
+        raise Enough
+
+
+def note(events: Path, what: str) -> None:
+    with events.open("a") as file:
+        file.write(f"{owner_name()} {what}\n")
+
+
+def one_trial(folder: Path, name: str, url: str) -> None:
+    events = folder.parent / f"{name}.events"
+    run = FakeRun(folder / name, store_url=url)
+    node = SlowNode(run)
+    node.events = events
+
+    def told(line: str) -> None:
+        note(events, f"waits: {line}")
+        raise Enough
+
+    with FlowHeartbeatSender(run.ledger, print) as heartbeat:
+        shared = context(run, FakeSite([node]), told, managing=heartbeat.managing)
+        print("set", flush=True)
+        begins_s = float(sys.stdin.readline())
+        while time.monotonic() < begins_s:
+            pass
+        try:
+            measure_cell(run.ledger, run.planned, shared, lambda _: None)
+        except Enough:
+            return
+    raise AssertionError("it neither launched nor waited")
+
+
 class Flow:
     def __init__(self, folder: Path, log: Path) -> None:
-        argv = [sys.executable, "-m", "tests.flows.one_of_two_flows", str(folder)]
+        argv = [sys.executable, "-m", "tests.flows.test_two_flows", str(folder)]
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -78,10 +132,6 @@ class Flow:
     def says(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.communicate()
 
 
 @pytest.mark.slow(8)
@@ -111,4 +161,12 @@ def test_of_two_flows_that_begin_together_one_owns_the_cell_and_the_other_says_w
                 assert f"another flow works on it ({owners[0]})" in told
         finally:
             for flow in flows:
-                flow.end()
+                flow.process.kill()
+                flow.process.communicate()
+
+
+if __name__ == "__main__":
+    print("ready", flush=True)
+    while trial := sys.stdin.readline().split():
+        one_trial(Path(sys.argv[1]), *trial)
+        print("over", flush=True)
