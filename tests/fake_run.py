@@ -170,7 +170,12 @@ class FakeRun:
         return [story.end and story.end.outcome for story in self.placements.stories()]
 
     def prompts_sent(self) -> list[str]:
-        return [json.loads(line) for line in self.counts.read_text().splitlines()] if self.counts.exists() else []
+        return prompts_in(self.counts)
+
+
+def prompts_in(counts: Path) -> list[str]:
+    """What an engine that counts there was asked, in order."""
+    return [json.loads(line) for line in counts.read_text().splitlines()] if counts.exists() else []
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:

@@ -6,8 +6,10 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 from lab.cloud import Lab
+from lab.weather.settings import clear_weather
 
 SHORT = Path("/var/tmp")
 """A real disk, and a short path: sockets lie below a lab's folder."""
@@ -38,3 +40,15 @@ def nothing_left(lab: Lab) -> None:
     left = [each for each in lab.instances() if each.alive]
     assert not left, f"instances left running, and billed: {left}"
     wait_until(lambda: not lab.body_processes(), "no process of an instance is left")
+
+
+def fine_again(lab: Lab) -> None:
+    """Room in every zone, and no weather."""
+    for zone in lab.capacities():
+        lab.capacity(zone, None)
+    clear_weather(lab.weather)
+
+
+def new_lab_folder() -> Path:
+    """For a lab's folder, which makes it."""
+    return SHORT / f"sl{uuid4().hex[:8]}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,11 +11,9 @@ import pytest
 
 from lab.cloud import Lab
 from lab.requirements import why_not
-from lab.weather.settings import clear_weather
 from tasks.host.environments import ensure
 from tests.cloud.body_shell import BodyShell
-from tests.cloud.checks import SHORT, Sky, nothing_left
-from tests.cloud.reclaims import ReclaimedNight
+from tests.cloud.checks import SHORT, Sky, fine_again, new_lab_folder, nothing_left
 
 
 @pytest.fixture(scope="session")
@@ -31,9 +28,7 @@ def new_lab(lab_allowed: None) -> Iterator[Callable[[], Lab]]:
     made: list[Lab] = []
 
     def make() -> Lab:
-        folder = Path(tempfile.mkdtemp(prefix="sl", dir=SHORT))
-        folder.rmdir()
-        made.append(Lab(folder))
+        made.append(Lab(new_lab_folder()))
         return made[-1]
 
     yield make
@@ -43,20 +38,12 @@ def new_lab(lab_allowed: None) -> Iterator[Callable[[], Lab]]:
 
 @pytest.fixture(scope="session")
 def session_lab(lab_allowed: None) -> Iterator[Lab]:
-    folder = Path(tempfile.mkdtemp(prefix="sl", dir=SHORT))
-    folder.rmdir()
-    lab = Lab(folder)
+    lab = Lab(new_lab_folder())
     try:
         lab.up(lambda line: None)
         yield lab
     finally:
         lab.down()
-
-
-def _fine_again(lab: Lab) -> None:
-    for zone in lab.capacities():
-        lab.capacity(zone, None)
-    clear_weather(lab.weather)
 
 
 @pytest.fixture
@@ -70,21 +57,13 @@ def lab(session_lab: Lab) -> Iterator[Lab]:
         session_lab.up(lambda line: None)
         pytest.fail(f"the session's cloud has died before this test; it said: {said}")
     yield session_lab
-    _fine_again(session_lab)
+    fine_again(session_lab)
     try:
         nothing_left(session_lab)
     finally:
         for each in session_lab.instances():
             if each.alive:
                 session_lab.preempt(each.instance_id)
-
-
-@pytest.fixture(scope="session")
-def survived(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> ReclaimedNight:
-    """The night in which every cell loses its node, once for all that is to be seen of it."""
-    night = ReclaimedNight(session_lab, tmp_path_factory.mktemp("night"))
-    _fine_again(session_lab)  # its full zone is nobody else's
-    return night
 
 
 @pytest.fixture

@@ -14,11 +14,10 @@ import pytest
 
 from lab.cloud import Lab
 from tests.cloud.night import Night, orchestrators
-from tests.rented_run import wait_for
+from tests.rented_run import PATIENCE_S
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(240)]
 
-PATIENCE_S = 1800.0
 LAST_COMMIT = "steps/eval-tiny/commit.json"
 """Held back, no cell gets measured: its node works until the test lets it."""
 
@@ -37,7 +36,7 @@ def _both_are_held(night: Night) -> bool:
 
 def _killed_with_two_clusters_up(night: Night) -> None:
     process = night.start()
-    wait_for(lambda: _both_are_held(night), "both nodes wait for their last commit", night, process, PATIENCE_S)
+    night.wait(process, lambda: _both_are_held(night), "both nodes wait for their last commit")
     for pid in orchestrators(night.folder):
         os.kill(pid, signal.SIGKILL)
     process.wait()
@@ -51,7 +50,7 @@ def test_if_nobody_starts_it_again_the_reaper_removes_both(night: Night) -> None
         assert dry.returncode == 0, dry.stdout + dry.stderr
         assert [len(night.living(cell)) for cell in (0, 1)] == [1, 1], "a live lease owns them"
     ended = lambda: all(night.is_measured(cell) and night.attempts(cell) for cell in (0, 1))  # noqa: E731
-    wait_for(ended, "the nodes end", night, None, PATIENCE_S)
+    night.wait(None, ended, "the nodes end")
     dry = night.sweep("reap", "--dry-run")
     assert dry.returncode == 0 and night.cluster(0) in dry.stdout, dry.stdout + dry.stderr
     assert [len(night.living(cell)) for cell in (0, 1)] == [1, 1], "a dry run does nothing"
@@ -65,7 +64,7 @@ def test_if_nobody_starts_it_again_the_reaper_removes_both(night: Night) -> None
 def test_ctrl_c_takes_the_clusters_down_and_keeps_what_is_measured(night: Night) -> None:
     process = night.start()
     with night.lab.writes_held(LAST_COMMIT):
-        wait_for(lambda: _both_are_held(night), "both nodes wait for their last commit", night, process, PATIENCE_S)
+        night.wait(process, lambda: _both_are_held(night), "both nodes wait for their last commit")
         process.send_signal(signal.SIGINT)
         process.wait(PATIENCE_S)
     assert process.returncode == 130, night.said()

@@ -6,28 +6,113 @@ Every process is looked at through the whole night, and every file after it: non
 from __future__ import annotations
 
 import stat
+import subprocess
 from collections import Counter
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 
 import polars as pl
 import pytest
 
+from lab.cloud import Lab
+from tests.cloud.checks import fine_again
 from tests.cloud.night import CANARY, STORE_CANARY, Night
-from tests.cloud.reclaims import (
-    BEFORE_COMMIT,
-    CELLS,
-    FULL_ZONE,
-    GOING_DOWN,
-    IN_STEP,
-    LOADING,
-    PROVISIONING,
-    SETUP,
-    ReclaimedNight,
-    holds,
-)
+from tests.rented_run import end
 from warehouse.ledger.placement import PlacementEnd
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(480)]
+
+PROVISIONING, SETUP, LOADING, IN_STEP, BEFORE_COMMIT, GOING_DOWN = CELLS = range(6)
+FULL_ZONE = "us-east-1a"
+ZONES = ("us-east-1a", "us-east-1b", "us-west-2a")
+
+
+class ReclaimedNight(Night):
+    """The night, over. The cheapest zone is full all the time; at first no zone has room.
+
+    All processes are looked at from its begin to its end. `node_files` is what lay on the node whose engine was being
+    loaded, and `node_leaks` those of them that held a canary.
+    """
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        """Run it to its end, whatever becomes of it. AssertionError: it did not end well."""
+        super().__init__(lab, folder, len(CELLS), token_s=0.002)
+        self.node_files: list[Path] = []
+        self.node_leaks: list[Path] = []
+        hold = self.hold_engine(LOADING)
+        for zone in ZONES:
+            lab.capacity(zone, 0)
+        process = self.start()
+        try:
+            with self.watch.watching():
+                _blows(self, process, hold)
+                self.ends_well(process)
+        finally:
+            end(process)
+
+    def look_at_node(self, cell: int) -> None:
+        for each in self.living(cell):
+            home = self.lab.paths.fleet / each.instance_id / "home" / "ubuntu"
+            self.node_files += [path for path in home.rglob("*") if path.is_file()]
+        self.node_leaks += [path for path in self.node_files if holds(path, CANARY, STORE_CANARY)]
+
+
+def holds(path: Path, *needles: str) -> bool:
+    if not path.is_file() or path.is_symlink():
+        return False
+    data = path.read_bytes()
+    return any(needle.encode() in data for needle in needles)
+
+
+def _blows(night: ReclaimedNight, process: subprocess.Popen[bytes], hold: Path) -> None:
+    lab, dealt, wait = night.lab, set[int](), partial(night.wait, process)
+    wait(lambda: _refused(night) == {*ZONES}, "every zone was tried in vain")
+    assert not any(each.alive for each in lab.instances())
+    with lab.boots_held():
+        for zone in ZONES:
+            lab.capacity(zone, 0 if zone == FULL_ZONE else None)
+        # before this line SkyPilot itself would ask for another instance
+        wait(lambda: night.waits_for_ssh(PROVISIONING), "the first instance is up, and SkyPilot waits for its ssh")
+        night.reclaim(PROVISIONING)
+        wait(lambda: night.ends(PROVISIONING)[:1] == ["preempted"], "the launch is given up")
+    with lab.writes_held(f"{night.keys[BEFORE_COMMIT]}/steps/parity/commit.json"):
+        while dealt != {*CELLS} - {PROVISIONING}:
+            wait(lambda: bool(_due(night, dealt)), f"a moment to strike; struck so far: {sorted(dealt)}")
+            cell = _due(night, dealt)[0]
+            if cell == LOADING:
+                night.look_at_node(cell)
+            night.reclaim(cell)
+            dealt.add(cell)
+            if cell == LOADING:
+                hold.unlink()
+            if cell == BEFORE_COMMIT:
+                lab.paths.held_writes.unlink()
+
+
+def _refused(night: Night) -> set[str | None]:
+    stories = [story for cell in range(len(night.keys)) for story in night.stories(cell)]
+    return {story.asked.offer.zone for story in stories if story.end and story.end.outcome == "no_capacity"}
+
+
+def _due(night: Night, dealt: set[int]) -> list[int]:
+    """Cells that are in the phase in which they are to lose their node."""
+    beat = night.heartbeat(LOADING)
+    is_due = {
+        SETUP: any(story.up for story in night.stories(SETUP)),
+        LOADING: beat is not None and beat.phase == "engine",
+        IN_STEP: night.is_in(IN_STEP, "throughput"),
+        BEFORE_COMMIT: any("verdicts-" in key for key in night.parts(BEFORE_COMMIT, "parity")),
+        GOING_DOWN: bool(night.attempts(GOING_DOWN)),
+    }
+    return [cell for cell, due in is_due.items() if due and cell not in dealt]
+
+
+@pytest.fixture(scope="module")
+def survived(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> ReclaimedNight:
+    night = ReclaimedNight(session_lab, tmp_path_factory.mktemp("night"))
+    fine_again(session_lab)  # its full zone is nobody else's
+    return night
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,6 @@ from flows.clusters.skypilot.server import SERVER, end_leftovers
 from flows.plans import make_plan, record_run
 from lab.cloud import Lab
 from lab.paths import INSIDE
-from tests.cloud.checks import server_log
 from tests.cloud.night import Night
 from tests.command_lines import command_of
 
@@ -25,8 +24,6 @@ pytestmark = [pytest.mark.cloud, pytest.mark.slow(150)]
 
 TIME_TO_LIVE_S = 90.0
 """Of a machine that is launched here: long enough for SkyPilot to reach it, also where two cores are busy."""
-
-PATIENCE_S = 1200.0
 
 
 @pytest.fixture
@@ -36,13 +33,6 @@ def launches() -> Iterator[list[subprocess.Popen[bytes]]]:
     for process in started:
         process.kill()
         process.wait()
-
-
-def _wait(done: Callable[[], bool], what: str, night: Night) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < deadline, f"{what}\n{night.log.read_text()[-3000:]}\n{server_log(night.lab)}"
-        time.sleep(0.05)
 
 
 def _has(night: Night, cell: int, name: str) -> bool:
@@ -65,17 +55,18 @@ def test_no_machine_outlives_those_who_launched_it(
     night = Night(lab, tmp_path, 2, budget=f", unattended_h: {TIME_TO_LIVE_S / 3600}")
     sweep = str(tmp_path / "sweep.yaml")
     record_run(night.ledger, make_plan(sweep))
+    wait = partial(night.wait, every_s=0.05)
     for cell in (0, 1):
         argv = [sys.executable, "-m", "tests.cloud.only_launch", sweep, lab.store_url, night.run_id, night.keys[cell]]
         with night.log.open("ab") as log:
             launches.append(subprocess.Popen(argv, cwd=ROOT, env=night.env, stdout=log, stderr=log))
-    _wait(lambda: all(night.living(cell) for cell in (0, 1)), "both machines are rented", night)
-    _wait(lambda: any(_has(night, cell, ".sky") for cell in (0, 1)), "SkyPilot has reached the first of them", night)
+    wait(None, lambda: all(night.living(cell) for cell in (0, 1)), "both machines are rented")
+    wait(None, lambda: any(_has(night, cell, ".sky") for cell in (0, 1)), "SkyPilot has reached the first of them")
     for process in launches:
         process.kill()
         process.wait()
     _kill_skypilot(lab)
     assert [len(night.living(cell)) for cell in (0, 1)] == [1, 1], "both are billed, and nobody knows of them"
-    _wait(lambda: not any(each.alive for each in lab.instances()), "no machine is left, and nobody ended one", night)
+    wait(None, lambda: not any(each.alive for each in lab.instances()), "no machine is left, and nobody ended one")
     ours = [each for each in lab.instances() if each.cluster.startswith((night.cluster(0), night.cluster(1)))]
     assert {each.state for each in ours} == {"terminated"}

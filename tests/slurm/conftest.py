@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -20,16 +20,9 @@ ASKED = "SPECSWEEP_SLURM"
 """Set by `make test-slurm`; without it the tests are skipped."""
 
 COMMANDS = {
-    "slurmctld": "slurmctld",
-    "slurmd": "slurmd",
-    "sbatch": "slurm-client",
-    "munged": "munge",
-    "rsync": "rsync",
-    "sshd": "openssh-server",
-    "ssh": "openssh-client",
-    "ip": "iproute2",
-    "unshare": "util-linux",
-}
+    "slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client", "munged": "munge", "rsync": "rsync",
+    "sshd": "openssh-server", "ssh": "openssh-client", "ip": "iproute2", "unshare": "util-linux",
+}  # fmt: skip
 """Command -> Debian package."""
 
 
@@ -52,24 +45,13 @@ def why_not() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def new_machine() -> Iterator[Callable[[], Machine]]:
+def machine() -> Iterator[Machine]:
+    """The one machine of the session."""
     if reason := why_not():
         pytest.skip(f"no Slurm here: {reason}")
-    made: list[Machine] = []
-
-    def make() -> Machine:
-        folder = Path(tempfile.mkdtemp(prefix="slurm", dir=SHORT))
-        folder.rmdir()
-        made.append(Machine(folder))
-        return made[-1]
-
-    yield make
-    for machine in made:
+    machine = Machine(SHORT / f"slurm{uuid4().hex[:8]}")
+    try:
+        machine.up()
+        yield machine
+    finally:
         machine.down()
-
-
-@pytest.fixture(scope="session")
-def machine(new_machine: Callable[[], Machine]) -> Machine:
-    machine = new_machine()
-    machine.up()
-    return machine

@@ -100,21 +100,14 @@ Host {CLUSTER}
 
 
 def write_files(places: LabPaths, baked: Path, envs: Path) -> None:
-    """Make the machine's folders and files; theirs is the user who starts this.
-
-    Args:
-        places: of the machine.
-        baked: the lab's baked layer, with uv, wheels and SkyPilot's runtime.
-        envs: folder of specsweep's environments, which the user has in the shared home's cache.
-    """
+    """Make the machine's folders and files; `baked` has uv, wheels and SkyPilot's runtime, `envs` our environments."""
     root = places.root
     for name in FOLDERS:
         (root / name).mkdir()
     (root / "tmp").chmod(0o1777)
     _write_etc(root, baked)
-    texts = {"home/.slurm/config": SLURM_CLUSTERS, "state/sshd_config": SSHD_CONFIG}
-    for name, text in texts.items():
-        _write(root / name, text.format(root=root))
+    _write(root / "home/.slurm/config", SLURM_CLUSTERS.format(root=root))
+    _write(root / "state/sshd_config", SSHD_CONFIG.format(root=root))
     (places.home / ".ssh").mkdir(mode=0o700)
     for key in (places.home / ".ssh" / "id_ed25519", root / "state" / "host_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)

@@ -16,7 +16,7 @@ from tasks.host.environment_spec import cache_folder
 from tasks.host.environments import ensure
 from tests.cloud.checks import wait_until
 from tests.command_lines import command_of
-from tests.slurm.inside import PLAIN_USER, InsideSpec
+from tests.slurm.inside import PLAIN_USER
 from tests.slurm.layout import CLUSTER, RUNTIME, USER, write_files
 
 NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc")
@@ -39,17 +39,11 @@ class Machine:
         runtime = root / RUNTIME.relative_to("/")
         subprocess.run(["cp", "--archive", "--reflink=auto", layer / "layer" / "skypilot-runtime", runtime], check=True)
         subprocess.run(["chown", "--recursive", "--no-dereference", f"{FLEET_UID}:{FLEET_UID}", root], check=True)
-        spec = InsideSpec(str(root), tuple(map(str, (*exposed_paths(layer), ROOT))))
         unshare = ["unshare", *NAMESPACES, "--propagation", "private", "--mount-proc", "--fork", "--kill-child"]
         with (root / "log" / "machine.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*unshare, sys.executable, "-m", "tests.slurm.inside", spec.dump()],
-                cwd=ROOT,
-                env=self.env | {"PYTHONPATH": str(ROOT)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            argv = [*unshare, sys.executable, "-m", "tests.slurm.inside", root, *exposed_paths(layer), ROOT]
+            env = self.env | {"PYTHONPATH": str(ROOT)}
+            self._process = subprocess.Popen(argv, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until(self._is_ready, "Slurm has an idle node and ssh lets its user in")
 
     def down(self) -> None:
@@ -75,10 +69,9 @@ class Machine:
         }
 
     def start(self, argv: list[str], log: Path, **env: str) -> subprocess.Popen[bytes]:
+        entered, nothing = self._entered(argv), subprocess.DEVNULL
         with log.open("ab") as out:
-            return subprocess.Popen(
-                self._entered(argv), env=self.env | env, stdin=subprocess.DEVNULL, stdout=out, stderr=out
-            )
+            return subprocess.Popen(entered, env=self.env | env, stdin=nothing, stdout=out, stderr=out)
 
     def run(self, *argv: str, **env: str) -> str:
         """What a command of its user prints; it has to succeed."""

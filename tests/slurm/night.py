@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import yaml
 
+from configs.checkout import ROOT
 from tests.cloud.night import CANARY
-from tests.fake_run import ROOT, SUITE, write_sweep
-from tests.rented_run import RentedRun
+from tests.rented_run import RentedRun, copy_fake_engine, write_night
 from tests.secret_watch import SecretWatch
 from tests.slurm.layout import CLUSTER, GPUS, SPOT, URGENT
 from tests.slurm.machine import Machine
@@ -20,6 +19,7 @@ TOKEN_S = 0.02
 """Seconds per token of the fake engine: long enough a step to strike in it."""
 
 CELLS = 2
+SWEEP = (sys.executable, "-m", "flows.terminal")
 
 
 class SlurmNight(RentedRun):
@@ -28,25 +28,24 @@ class SlurmNight(RentedRun):
     def __init__(self, machine: Machine) -> None:
         """Write the user's YAML: one technique per cell, so that each cell's engine counts in a file of its own."""
         self.machine, self.home = machine, machine.places.home
-        self.folder = self.home / "sweeps"
-        self.log = self.home / "sweep.log"
         self.watch = SecretWatch(CANARY, of_the_user="COLUMNS")
-        shutil.copy(ROOT / "tests" / "fake_engine.py", self.home)
-        (self.home / "tests").mkdir(exist_ok=True)
-        shutil.copy(ROOT / "tests" / "fake_faults.py", self.home / "tests")
-        names = [f"t{number}" for number in range(CELLS)]
-        files = {"suites/fake-suite.yaml": SUITE, "sweep.yaml": self._sweep(names)}
-        files |= {"task.yaml": _task(), "engines/fake.yaml": self._engine()}
-        files |= {f"techniques/{name}.yaml": self._technique(name) for name in names}
-        write_sweep(self.folder, files)
-        super().__init__(self.folder / "sweep.yaml", str(self.home / "results"), "night")
+        copy_fake_engine(self.home)
+        folder, token_s = self.home / "sweeps", {"FAKE_ENGINE_TOKEN_S": str(TOKEN_S)}
+        techniques = {f"t{cell}": {"FAKE_ENGINE_COUNT": str(self.counts(cell))} | token_s for cell in range(CELLS)}
+        head = f"spot: false\nconcurrency: 2\ncloud: {{task: {folder / 'task.yaml'}, wait_h: 0.2}}"
+        write_night(folder, head, ["python3", str(self.home / "fake_engine.py")], str(ROOT), techniques)
+        (folder / "task.yaml").write_text(_task(), encoding="utf-8")
+        super().__init__(folder, self.home / "state", self.home / "sweep.log", str(self.home / "results"), "night")
+
+    def counts(self, cell: int) -> Path:
+        return self.home / f"t{cell}.jsonl"
 
     def start(self) -> subprocess.Popen[bytes]:
-        argv = self._argv("run", str(self.folder / "sweep.yaml"), "--run-id", self.run_id)
+        argv = [*SWEEP, "run", str(self.folder / "sweep.yaml"), "--run-id", self.run_id]
         return self.machine.start(argv, self.log, **self._env)
 
     def sweep(self, *arguments: str) -> str:
-        return self.machine.run(*self._argv(*arguments), **self._env)
+        return self.machine.run(*SWEEP, *arguments, **self._env)
 
     def take_gpus(self) -> str:
         """An urgent job for all GPUs, which others have to leave; its number."""
@@ -59,38 +58,12 @@ class SlurmNight(RentedRun):
         return self.machine.run(*argv).split()
 
     def said(self) -> str:
-        """Everything that was said, for a failing test."""
-        flow = self.home / "state" / "prefect" / "ephemeral" / "flow.log"
-        texts = [path.read_text(errors="replace")[-8000:] for path in (self.log, flow) if path.exists()]
-        return "\n--- flow\n".join([*texts, self.machine.logs()])
-
-    def requests(self, cell: int) -> list[str]:
-        """Every prompt that reached an engine of the cell, in order."""
-        path = self.home / f"t{cell}.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return f"{super().said()}\n{self.machine.logs()}"
 
     @property
     def _env(self) -> dict[str, str]:
-        state = str(self.home / "state")
-        return {"SPECSWEEP_STORE": self.store_url, "SPECSWEEP_STATE": state, "COLUMNS": "160", "HF_TOKEN": CANARY}
-
-    def _argv(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "flows.terminal", *arguments]
-
-    def _sweep(self, names: list[str]) -> str:
-        cells = [{"model": "fake-model", "precision": "bf16", "technique": name, "k": 4} for name in names]
-        head = "name: night\nengine: fake\ngpu: cpu\nsuite: fake-suite\nspot: false\nconcurrency: 2\n"
-        cloud = f"cloud: {{task: {self.folder / 'task.yaml'}, wait_h: 0.2}}\n"
-        return f"{head}serving: {{max_model_len: 2048}}\n{cloud}cells: {json.dumps(cells)}\n"
-
-    def _engine(self) -> str:
-        command = ["python3", str(self.home / "fake_engine.py")]
-        env = {"PYTHONPATH": str(ROOT), "FAKE_ENGINE_TOKEN_S": str(TOKEN_S)}
-        return yaml.safe_dump({"name": "fake", "command": command, "env": env, "start_timeout_s": 120})
-
-    def _technique(self, name: str) -> str:
-        env = {"FAKE_ENGINE_COUNT": str(self.home / f"{name}.jsonl")}
-        return yaml.safe_dump({"name": name, "method": "ngram", "takes_k": True, "engine_env": env})
+        own = {"SPECSWEEP_STORE": self.store_url, "SPECSWEEP_STATE": str(self.state)}
+        return own | {"COLUMNS": "160", "HF_TOKEN": CANARY}
 
 
 def _task() -> str:

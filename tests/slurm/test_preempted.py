@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.cloud.checks import wait_until
 from tests.cloud.night import CANARY
-from tests.rented_run import wait_for
+from tests.rented_run import PATIENCE_S
 from tests.slurm.machine import Machine
 from tests.slurm.night import CELLS, SlurmNight
 from tests.slurm.unheard import NAME
@@ -20,7 +19,6 @@ from tests.slurm.unheard import NAME
 pytestmark = [pytest.mark.slurm, pytest.mark.slow(300)]
 
 BOTH = range(CELLS)
-PATIENCE_S = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -28,28 +26,16 @@ def survived(machine: Machine) -> SlurmNight:
     """The night, over. The urgent job leaves once a cell waits for it in Slurm's queue."""
     night = SlurmNight(machine)
     process = night.start()
+    wait = partial(night.wait, process)
     with night.watch.watching():
-        _blow(night, process)
-        process.wait(PATIENCE_S)
-    assert process.returncode == 0, night.said()
+        wait(lambda: all(night.is_in(cell, "throughput") for cell in BOTH), "both cells are in their throughput step")
+        assert len(night.jobs("RUNNING")) == CELLS
+        urgent = night.take_gpus()
+        wait(lambda: all(night.ends(cell)[:1] == ["preempted"] for cell in BOTH), "both cells are preempted")
+        wait(lambda: night.jobs("PENDING"), "a cell waits in the queue, behind the urgent job")
+        night.machine.run("scancel", urgent)
+        night.ends_well(process)
     return night
-
-
-def _blow(night: SlurmNight, process: subprocess.Popen[bytes]) -> None:
-    def wait(true: Callable[[], bool], what: str) -> None:
-        wait_for(true, what, night, process, PATIENCE_S)
-
-    wait(lambda: all(_is_in(night, cell, "throughput") for cell in BOTH), "both cells are in their throughput step")
-    assert len(night.jobs("RUNNING")) == CELLS
-    urgent = night.take_gpus()
-    wait(lambda: all(night.ends(cell)[:1] == ["preempted"] for cell in BOTH), "both cells are preempted")
-    wait(lambda: bool(night.jobs("PENDING")), "a cell waits in the queue, behind the urgent job")
-    night.machine.run("scancel", urgent)
-
-
-def _is_in(night: SlurmNight, cell: int, step: str) -> bool:
-    beat = night.heartbeat(cell)
-    return beat is not None and beat.step == step
 
 
 def test_no_process_shows_a_secret_and_the_engine_finds_it_in_a_file(survived: SlurmNight) -> None:
@@ -88,9 +74,9 @@ def test_the_report_has_both_attempts_without_a_price(survived: SlurmNight) -> N
 def test_a_node_that_nobody_hears_of_is_preempted_by_skypilots_word(survived: SlurmNight) -> None:
     machine, task = survived.machine, str(survived.folder / "task.yaml")
     process = machine.start([sys.executable, "-m", "tests.slurm.unheard", task], survived.log)
-    wait_for(lambda: "up" in _lines(survived.log), "the cluster is up", survived, process, PATIENCE_S)
+    survived.wait(process, lambda: "up" in _lines(survived.log), "the cluster is up")
     urgent = survived.take_gpus()
-    wait_for(lambda: _endings(survived.log), "SkyPilot says that it is gone", survived, process, PATIENCE_S)
+    survived.wait(process, lambda: _endings(survived.log), "SkyPilot says that it is gone")
     machine.run("scancel", urgent)
     (ending,) = _endings(survived.log)
     assert (ending["code"], ending["how"]) == (None, "preempted"), ending
