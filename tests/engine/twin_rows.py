@@ -172,9 +172,7 @@ def assert_two_starts_are_told(store: Path) -> None:
     if not compared.height:
         others = float((store.parent / OTHERS_SHARE).read_text(encoding="ascii"))
         assert others > CALM_SHARE, "nobody disturbed this run, and no rate of it is ok: a guard accuses what is sound"
-        pytest.skip(
-            f"a busy machine spoiled every rate, and only those that are ok are compared (others: {others:.0%})"
-        )
+        pytest.skip(f"a busy machine spoiled every rate, and only ok ones are compared (others: {others:.0%})")
 
 
 class SoundTwin:

@@ -1,8 +1,8 @@
 """Makes the inside of the Slurm machine, as root in namespaces of its own, then runs its daemons without privileges.
 
-`unshare --mount --net --pid --uts --ipc --fork ... PYTHON -m tests.slurm.inside ROOT EXPOSED …`: its root, and
-what it sees of the host's private folders, read-only. The network is loopback only, so
-all daemons have their usual ports; whatever SkyPilot leaves in /tmp or /dev/shm is the machine's, not the host's.
+`unshare --mount --net --pid --uts --ipc --fork ... PYTHON -m tests.slurm.inside ROOT EXPOSED …`: its root, and what it
+sees of the host's private folders, read-only. The network is loopback only, so all daemons have their usual ports;
+whatever SkyPilot leaves in /tmp or /dev/shm is the machine's, not the host's.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from lab.bodies.cover import cover
 from lab.paths import FLEET_UID
 from tests.slurm.layout import ADDRESS, HOST
 
-PLAIN_USER = (
-    *("setpriv", f"--reuid={FLEET_UID}", f"--regid={FLEET_UID}", "--clear-groups", "--inh-caps=-all"),
-    "--no-new-privs",
-)
+PLAIN_USER = f"setpriv --reuid={FLEET_UID} --regid={FLEET_UID} --clear-groups --inh-caps=-all --no-new-privs".split()
 """Becomes the machine's user, for good."""
 
 
