@@ -32,14 +32,10 @@ class BodyShell:
         users = [{"name": "ubuntu", "ssh_authorized_keys": [key.with_suffix(".pub").read_text().strip()]}]
         ec2 = lab.client("ec2", zone[:-1])
         launched = ec2.run_instances(
-            ImageId="ami-1e749f67",
-            InstanceType="p5.4xlarge",
-            MinCount=1,
-            MaxCount=1,
-            Placement={"AvailabilityZone": zone},
+            ImageId="ami-1e749f67", InstanceType="p5.4xlarge", MinCount=1, MaxCount=1,
+            Placement={"AvailabilityZone": zone}, InstanceMarketOptions={"MarketType": "spot"},
             UserData="#cloud-config\n" + yaml.safe_dump({"users": users}),
-            InstanceMarketOptions={"MarketType": "spot"},
-        )["Instances"][0]
+        )["Instances"][0]  # fmt: skip
         return cls(lab, zone[:-1], _described(lab, zone[:-1], launched["InstanceId"]), key)
 
     def described(self) -> dict[str, Any]:

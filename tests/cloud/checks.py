@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from uuid import uuid4
 
 from lab.cloud import Lab
 from lab.weather.settings import clear_weather
+from tasks.host.environments import ensure
 
 SHORT = Path("/var/tmp")
 """A real disk, and a short path: sockets lie below a lab's folder."""
@@ -52,3 +54,16 @@ def fine_again(lab: Lab) -> None:
 def new_lab_folder() -> Path:
     """For a lab's folder, which makes it."""
     return SHORT / f"sl{uuid4().hex[:8]}"
+
+
+def run_sky(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A `sky` command against a lab, in its home."""
+    binary = ensure("control").parent / "sky"
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    env = os.environ | lab.env | {"HOME": str(lab.paths.home), "XDG_CACHE_HOME": cache, "NO_COLOR": "1"}
+    env["PATH"] = f"{binary.parent}{os.pathsep}{env['PATH']}"
+    return subprocess.run([binary, *arguments], env=env, cwd=lab.paths.home, capture_output=True, text=True)
+
+
+def silent(line: str) -> None:
+    """Hears nothing of a lab that comes up."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from lab.cloud import Lab
 from lab.requirements import why_not
-from tasks.host.environments import ensure
 from tests.cloud.body_shell import BodyShell
-from tests.cloud.checks import SHORT, Sky, fine_again, new_lab_folder, nothing_left
+from tests.cloud.checks import SHORT, Sky, fine_again, new_lab_folder, nothing_left, run_sky, silent
 
 
 @pytest.fixture(scope="session")
@@ -23,12 +21,14 @@ def lab_allowed() -> None:
 
 
 @pytest.fixture
-def new_lab(lab_allowed: None) -> Iterator[Callable[[], Lab]]:
-    """Makes labs of the test's own, not up yet; they go down after it."""
+def new_lab(lab_allowed: None) -> Iterator[Callable[..., Lab]]:
+    """Makes labs of the test's own, not up yet unless asked for; they go down after it."""
     made: list[Lab] = []
 
-    def make() -> Lab:
+    def make(*, up: bool = False) -> Lab:
         made.append(Lab(new_lab_folder()))
+        if up:
+            made[-1].up(silent)
         return made[-1]
 
     yield make
@@ -40,7 +40,7 @@ def new_lab(lab_allowed: None) -> Iterator[Callable[[], Lab]]:
 def session_lab(lab_allowed: None) -> Iterator[Lab]:
     lab = Lab(new_lab_folder())
     try:
-        lab.up(lambda line: None)
+        lab.up(silent)
         yield lab
     finally:
         lab.down()
@@ -54,7 +54,7 @@ def lab(session_lab: Lab) -> Iterator[Lab]:
     """
     if not session_lab.running:
         said = session_lab.paths.log.read_text(encoding="utf-8", errors="replace")[-3000:]
-        session_lab.up(lambda line: None)
+        session_lab.up(silent)
         pytest.fail(f"the session's cloud has died before this test; it said: {said}")
     yield session_lab
     fine_again(session_lab)
@@ -81,24 +81,6 @@ def boot(lab: Lab, tmp_path: Path) -> Iterator[Callable[..., BodyShell]]:
 
 
 @pytest.fixture
-def sky_in() -> Callable[[Lab], Sky]:
-    """Makes the runner of `sky` commands against a lab, in its home; a command returns the finished process."""
-    binary = ensure("control").parent / "sky"
-
-    def of(lab: Lab) -> Sky:
-        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        env = os.environ | lab.env | {"HOME": str(lab.paths.home), "XDG_CACHE_HOME": cache, "NO_COLOR": "1"}
-        env["PATH"] = f"{binary.parent}{os.pathsep}{env['PATH']}"
-
-        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-            argv = [str(binary), *arguments]
-            return subprocess.run(argv, env=env, cwd=lab.paths.home, capture_output=True, text=True)
-
-        return run
-
-    return of
-
-
-@pytest.fixture
-def sky(lab: Lab, sky_in: Callable[[Lab], Sky]) -> Sky:
-    return sky_in(lab)
+def sky(lab: Lab) -> Sky:
+    """Runs `sky` commands against the session's lab."""
+    return partial(run_sky, lab)

@@ -17,7 +17,7 @@ from flows.clusters.skypilot.home import HOME_VARIABLE
 from lab.cloud import Instance, Lab
 from lab.paths import INSIDE
 from tests.cloud.checks import server_log, wait_until
-from tests.command_lines import command_of
+from tests.command_lines import command_of, run_python
 from tests.rented_run import RentedRun, copy_fake_engine, write_night
 from tests.secret_watch import SecretWatch
 from tests.tasks.test_cell import processes_with
@@ -104,9 +104,19 @@ class Night(RentedRun):
     def start(self) -> subprocess.Popen[bytes]:
         return _sweep_run(self.folder, self.run_id, self.env, self.log)
 
-    def sweep(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "flows.terminal", *arguments]
-        return subprocess.run(argv, cwd=ROOT, env=self.env, capture_output=True, text=True)
+    def sweep(self, *arguments: str) -> str:
+        """What any `sweep` command prints; it has to succeed."""
+        done = run_python("-m", "flows.terminal", *arguments, env=self.env)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def published(self, table: str) -> pl.DataFrame:
+        """The run's rows of the largest snapshot."""
+        store = self.ledger.store
+        frames = [
+            pl.read_parquet(store.get(key) or b"") for key in store.list("snapshots") if f"{table}.parquet" in key
+        ]
+        return max(frames, key=lambda each: each.height).filter(pl.col("run_id") == self.run_id)
 
     def said(self) -> str:
         return f"{super().said()}\n--- SkyPilot\n{server_log(self.lab)}"

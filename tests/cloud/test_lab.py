@@ -26,16 +26,12 @@ from lab.startup import user_hash
 from tasks.engine.command import compile_cache
 from tasks.host.environment_spec import user_cache
 from tests.cloud.body_shell import BodyShell
-from tests.cloud.checks import SHORT, Sky, nothing_left, server_log, wait_until
+from tests.cloud.checks import SHORT, Sky, nothing_left, run_sky, server_log, silent, wait_until
 from tests.command_lines import command_of
 
 pytestmark = [pytest.mark.cloud, pytest.mark.lab]
 
 Boot = Callable[..., BodyShell]
-
-
-def silent(line: str) -> None:
-    del line
 
 
 @pytest.fixture
@@ -93,21 +89,6 @@ def outside_files() -> set[Path]:
     return own | {path for path in found if path.parent == folders[0] and left.fullmatch(path.name)}
 
 
-def semaphores_of(lab: Lab) -> set[int]:
-    return leftovers.semaphores(lab.processes())
-
-
-def cloud_process(lab: Lab) -> int:
-    """The process that all bodies descend from; not the lab's lowest id: ids begin again after 32,768."""
-    pid: int = json.loads(lab.paths.record.read_text(encoding="utf-8"))["pid"]
-    return pid
-
-
-def first_of_body(lab: Lab) -> int:
-    (pid,) = [pid for pid in lab.body_processes() if re.search(r"^NSpid:.*\t1$", status_of(pid), re.MULTILINE)]
-    return pid
-
-
 def status_of(pid: int) -> str:
     """What the kernel tells of a process; nothing, if it has ended."""
     try:
@@ -117,16 +98,16 @@ def status_of(pid: int) -> str:
 
 
 class TestCleaningUp:
-    def test_down_leaves_nothing(self, new_lab: Callable[[], Lab], tmp_path: Path, sky_in: Callable[..., Sky]) -> None:
+    def test_down_leaves_nothing(self, new_lab: Callable[..., Lab], tmp_path: Path) -> None:
         lab = new_lab()
         before, mounts = outside_files(), Path("/proc/self/mountinfo").read_text()
         lab.up(silent)
         body = BodyShell.launch(lab, "us-east-1a", tmp_path).wait_booted()
         body.bash("nohup sleep 1000 >/dev/null 2>&1 & echo in a session of its own: $!")
-        asked = sky_in(lab)("status", "--refresh")  # starts SkyPilot's API server
+        asked = run_sky(lab, "status", "--refresh")  # starts SkyPilot's API server
         assert asked.returncode == 0, asked.stderr
         up = Traces.of(lab)
-        semaphores = semaphores_of(lab)
+        semaphores = leftovers.semaphores(lab.processes())
         assert any(command_of(pid).startswith("SkyPilot:executor") for pid in up.processes)
         assert up.sockets and up.files and semaphores
         assert not up.mounts, "a mount of the lab is seen outside its namespaces"
@@ -140,13 +121,13 @@ class TestCleaningUp:
 
     @pytest.mark.parametrize("again", ["down", "up"])
     def test_what_a_killed_cloud_leaves_is_removed(
-        self, new_lab: Callable[[], Lab], tmp_path: Path, again: str
+        self, new_lab: Callable[..., Lab], tmp_path: Path, again: str
     ) -> None:
-        lab = new_lab()
-        lab.up(silent)
+        lab = new_lab(up=True)
         body = BodyShell.launch(lab, "us-east-1a", tmp_path).wait_booted()
         assert lab.body_processes()
-        os.kill(cloud_process(lab), signal.SIGKILL)  # its bodies have to go with it
+        cloud = json.loads(lab.paths.record.read_text(encoding="utf-8"))["pid"]
+        os.kill(cloud, signal.SIGKILL)  # all bodies descend from it, and have to go with it
         wait_until(lambda: not lab.processes(), "the bodies die with the cloud")
         assert not lab.running
         folder = lab.paths.fleet / body.instance_id
@@ -159,7 +140,7 @@ class TestCleaningUp:
         lab.down()
         assert Traces.of(lab) == Traces([], [], [], [])
 
-    def test_down_twice_and_down_of_nothing(self, new_lab: Callable[[], Lab]) -> None:
+    def test_down_twice_and_down_of_nothing(self, new_lab: Callable[..., Lab]) -> None:
         lab = new_lab()
         lab.down()
         lab.up(silent)
@@ -306,24 +287,24 @@ class TestCloud:
 
     def test_a_body_that_dies_loses_its_instance(self, lab: Lab, boot: Boot) -> None:
         body = boot().wait_booted()
-        os.kill(first_of_body(lab), signal.SIGKILL)
+        first = [pid for pid in lab.body_processes() if re.search(r"^NSpid:.*\t1$", status_of(pid), re.MULTILINE)]
+        assert len(first) == 1, "process 1 inside it"
+        os.kill(first[0], signal.SIGKILL)
         wait_until(lambda: not any(each.alive for each in lab.instances()), "the instance is gone")
         assert f"{body.instance_id} died" in lab.paths.log.read_text()
 
     def test_it_begins_with_what_engines_here_know_of_models(
-        self, new_lab: Callable[[], Lab], tmp_path: Path, planted: Path
+        self, new_lab: Callable[..., Lab], tmp_path: Path, planted: Path
     ) -> None:
-        lab = new_lab()
-        lab.up(silent)
+        lab = new_lab(up=True)
         body = BodyShell.launch(lab, "us-east-1a", tmp_path).wait_booted()
         seen = f"~/.cache/specsweep/{planted.relative_to(user_cache())}"
         assert body.bash(f"cat {seen}; echo more >> {seen}; cat {seen}").split() == ["known", "known", "more"]
         assert planted.read_text() == "known\n", "what it adds is its own"
 
-    def test_two_labs_do_not_know_of_each_other(self, boot: Boot, new_lab: Callable[[], Lab], tmp_path: Path) -> None:
+    def test_two_labs_do_not_know_of_each_other(self, boot: Boot, new_lab: Callable[..., Lab], tmp_path: Path) -> None:
         body = boot().wait_booted()
-        other = new_lab()
-        other.up(silent)
+        other = new_lab(up=True)
         assert other.instances() == []
         BodyShell.launch(other, "us-east-1a", tmp_path).wait_booted()
         other.down()
