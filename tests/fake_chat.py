@@ -24,10 +24,10 @@ class FakeChat:
     """What the server was asked, and how it answers: `lie` may be changed while it runs."""
 
     base_url: str
+    lie: Lie = "honest"
+    form = "The answer is ({letter})"
 
     def __init__(self) -> None:
-        self.lie: Lie = "honest"
-        self.form = "The answer is ({letter})"
         self.asked: list[dict[str, Any]] = []
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:

@@ -17,9 +17,7 @@ _CLIENT = httpx.Client(timeout=120, trust_env=False, limits=httpx.Limits(max_kee
 def api(session: PrefectSession, method: str, path: str, body: object = None) -> Any:
     for _ in range(20):
         answer = _CLIENT.request(method, f"{session.url}/api/{path}", json=body)
-        if (
-            answer.status_code != httpx.codes.SERVICE_UNAVAILABLE
-        ):  # its database is busy: Prefect's own client asks again
+        if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:  # while its database is busy Prefect's own asks again
             break
     assert answer.is_success, answer.text
     return answer.json() if answer.content else None

@@ -36,17 +36,18 @@ class SecretWatch:
     @contextmanager
     def watching(self) -> Iterator[None]:
         over = threading.Event()
-        thread = threading.Thread(target=self._watch, args=(over,), name="secret-watch")
+
+        def watch() -> None:
+            while not over.wait(EVERY_S):
+                self.look()
+
+        thread = threading.Thread(target=watch, name="secret-watch")
         thread.start()
         try:
             yield
         finally:
             over.set()
             thread.join()
-
-    def _watch(self, over: threading.Event) -> None:
-        while not over.wait(EVERY_S):
-            self.look()
 
     def look(self) -> None:
         # ten times a second at some hundred processes: with pathlib each look was 4.2 ms, not 1.0
@@ -57,7 +58,6 @@ class SecretWatch:
         shows = arguments, environment = _bytes(f"/proc/{name}/cmdline"), _bytes(f"/proc/{name}/environ")
         if self._last.get(name) == shows and b"HF_TOKEN_PATH=" not in environment:
             return shows
-        folder = Path("/proc", name)
         command = arguments.replace(b"\0", b" ").decode(errors="replace").strip()
         self.commands.add(command)
         if any(needle in arguments for needle in self._needles):
@@ -68,7 +68,7 @@ class SecretWatch:
         elif shown:
             self.leaks.add(f"environment of {command}")
         if found := TOKEN_FILE.search(environment):
-            path = folder / "root" / found[1].decode().lstrip("/")
+            path = Path("/proc", name, "root", found[1].decode().lstrip("/"))
             text = _bytes(str(path))
             if any(needle in text for needle in self._needles):  # others' tests have tokens of their own
                 self.token_files.add((path.stat().st_mode & 0o777, text.decode()))
