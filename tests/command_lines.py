@@ -33,4 +33,4 @@ def start_command(*arguments: str | Path, env: Mapping[str, str], cwd: Path = RO
 
 def run_python(*arguments: str | Path, env: Mapping[str, str], cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Our interpreter, to its end, with no other variables."""
-    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, text=True, capture_output=True)
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, text=True, capture_output=True, timeout=900)

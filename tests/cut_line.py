@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from types import TracebackType
+from contextlib import suppress
 
 
 class CutLine:
@@ -22,7 +22,7 @@ class CutLine:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._door.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._door.close()
@@ -55,19 +55,13 @@ class CutLine:
 
 
 def _carry(one: socket.socket, other: socket.socket) -> None:
-    try:
+    with suppress(OSError):  # the line was cut, or an end hung up
         while data := one.recv(65536):
             other.sendall(data)
-    except OSError:
-        pass  # the line was cut, or an end hung up
     _break(one)
     _break(other)
 
 
 def _break(end: socket.socket) -> None:
-    try:
+    with end, suppress(OSError):  # the other end was faster
         end.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # the other end was faster
-    finally:
-        end.close()

@@ -61,11 +61,8 @@ class FakeBox:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
-
-    @property
-    def env(self) -> dict[str, str]:
+        self.env = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": "0"}
         """What a command needs to find them first, and to see all cards."""
-        return {"PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": "0"}
 
     def card(self, name: str = "NVIDIA H200", used_mib: int = 512, apps: str = "") -> None:
         """A driver that shows one card; `apps`: a shell command that prints who uses it."""
@@ -85,8 +82,7 @@ class FakeBox:
         self._write("vllm", f"#!{sys.executable}\nprint({version!r})\n")
 
     def docker(self) -> None:
-        text = FAKE_DOCKER.format(python=sys.executable, root=str(ROOT), folder=str(self.folder))
-        self._write("docker", text)
+        self._write("docker", FAKE_DOCKER.format(python=sys.executable, root=str(ROOT), folder=str(self.folder)))
 
     def _write(self, name: str, text: str) -> Path:
         path = self.folder / name

@@ -137,7 +137,7 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def wait_for(true: Callable[[], bool], what: str, seconds: float = 60) -> None:
+def wait_for(true: Callable[[], object], what: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"

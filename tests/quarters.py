@@ -41,9 +41,8 @@ def left_out(items: Sequence[pytest.Item], quarter: int) -> list[pytest.Item]:
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("core"):
             units[_unit_of(item)].append(item)
-    longest_first = sorted(units, key=lambda unit: (-_seconds_of(units[unit]), unit))
     took_s, left = [0.0] * QUARTERS, list[pytest.Item]()
-    for unit in longest_first:
+    for unit in sorted(units, key=lambda unit: (-_seconds_of(units[unit]), unit)):  # longest first
         chosen = took_s.index(min(took_s))
         took_s[chosen] += _seconds_of(units[unit])
         if chosen != quarter:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from configs.checkout import ROOT
 from configs.expand import expand
-from configs.load import load_gpu, load_sweep
+from configs.load import load_sweep
 from configs.schema import Budget, Plan
 from flows.forecast.budget import BudgetExceeded, Fit, Purse, over
 from flows.forecast.forecast import Forecast, forecast
 from tests.flows.conftest import Finish
+from tests.flows.forecast.test_forecast import on_gpu
 from tests.warehouse.rented import NO_PRICE, START_S, ZONE_A, at, rent
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.placement import PlacementEnd, Placements
-from warehouse.ledger.store import Store, open_store
+from warehouse.ledger.store import open_store
 
 FULL: Plan = expand(load_sweep("full"))
 EXPECTED: Forecast = forecast(FULL, {})
@@ -99,9 +100,7 @@ def test_a_measured_run_is_never_refused(ledger: Ledger) -> None:
 
 
 def test_what_has_no_price_can_not_be_promised(ledger: Ledger) -> None:
-    gpu = load_gpu("h200")
-    cells = tuple(planned.model_copy(update={"gpu": gpu}) for planned in FULL.cells)
-    unpriced = forecast(FULL.model_copy(update={"gpu": gpu, "cells": cells}), {})
+    unpriced = forecast(on_gpu(FULL, "h200"), {})
     said = refused(purse(ledger, run_usd=100.0), unpriced)
     assert "gpu 'h200' has no price_spot_usd_h" in said and "gpus/h200.yaml" in said and "100.00 USD" in said
     purse(ledger).check_start(unpriced)
@@ -171,12 +170,8 @@ def test_many_threads_ask_one_purse(ledger: Ledger) -> None:
     assert all(text is not None and "10.00 of 10.00" in text for text in said)
 
 
-def test_no_budget_reads_nothing(tmp_path: Path) -> None:
-    class Deaf:
-        def __getattr__(self, name: str) -> Callable[..., object]:
-            raise AssertionError(f"the store was asked for {name}")
-
-    deaf: Store = Deaf()  # type: ignore[assignment]
+def test_no_budget_reads_nothing() -> None:
+    deaf: Any = object()  # whoever asks it anything gets an AttributeError
     money = Purse(deaf, "r", Budget.model_validate({}), Clock().now_s)
     assert (money.over_run(), money.over_cell(KEY)) == (None, None)
     money.check_start(EXPECTED)
@@ -190,7 +185,7 @@ def test_what_fits(left: float | None, done: bool, fits: bool) -> None:
 
 
 def test_plan_shows_the_budgets_and_whether_they_fit(tmp_path: Path, finish_sweep: Finish) -> None:
-    sweep = yaml.safe_load((ROOT / "configs/sweeps/full.yaml").read_text(encoding="utf-8"))
+    sweep = yaml.safe_load((ROOT / FILE).read_text(encoding="utf-8"))
     sweep |= {"name": "mine", "cloud": {"task": "h100-spot", "budget": {"cell_usd": 0.1, "run_usd": 200}}}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(sweep), encoding="utf-8")
     said = finish_sweep("plan", str(tmp_path / "mine.yaml"))

@@ -14,23 +14,13 @@ from configs.expand import expand
 from configs.load import load_gpu, load_precision, load_sweep
 from configs.schema import Plan
 from configs.steps.eval import EvalStep
-from flows.forecast.estimates import (
-    BATCH_EFFICIENCY,
-    CPU_START_S,
-    GAIN_BY_METHOD,
-    at_once,
-    carried_requests,
-    decode_tok_s,
-    gain_at,
-    load_s,
-    start_s,
-    step_s,
-)
+from flows.forecast import estimates
+from flows.forecast.estimates import GAIN_BY_METHOD, at_once, carried_requests, decode_tok_s, gain_at, start_s, step_s
 from flows.forecast.forecast import EvalForecast, Forecast, forecast
 from flows.terminal.forecast_table import render
 from tests.flows.conftest import Finish, with_steps
 from warehouse.ledger.clock import dollars, duration
-from warehouse.report.published.read import WriteUp, load_write_up
+from warehouse.report.published.read import load_write_up
 
 FULL: Plan = expand(load_sweep("full"))
 CELLS = {planned.cell.label: planned.cell for planned in FULL.cells}
@@ -42,6 +32,12 @@ def plan(name: str) -> Plan:
     return expand(load_sweep(name))
 
 
+def on_gpu(plan: Plan, name: str) -> Plan:
+    gpu = load_gpu(name)
+    cells = tuple(planned.model_copy(update={"gpu": gpu}) for planned in plan.cells)
+    return plan.model_copy(update={"gpu": gpu, "cells": cells})
+
+
 def shown(result: Forecast, columns: int = 100) -> str:
     console = Console(width=columns, file=io.StringIO(), color_system=None)
     console.print(render(result))
@@ -51,9 +47,7 @@ def shown(result: Forecast, columns: int = 100) -> str:
 
 def test_the_rate_is_within_a_fifth_of_what_its_source_measured() -> None:
     cells = {p.cell.model.name: p.cell for p in FULL.cells if p.cell.technique.method == "ar"}
-    published = [
-        row for row in load_write_up("mtp-diffusion-h100").rows if row.technique == "ar" and row.tok_s is not None
-    ]
+    published = [row for row in load_write_up("mtp-diffusion-h100").rows if row.technique == "ar" and row.tok_s]
     assert len(published) == 2 * len(cells)
     for row in published:  # a mean context is half of the 512 output tokens longer than the prompt
         context = (row.context_tokens or 64) + 256
@@ -75,7 +69,7 @@ def test_committed_steps_are_not_paid_again_and_a_finished_cell_costs_nothing() 
     assert result.cells[0].total_s == 0
     assert {step.state for step in result.cells[0].steps} == {"measured"}
     assert [s.step for s in result.cells[1].steps if s.state == "measured"] == ["throughput"]
-    assert result.cells[1].start_s == CPU_START_S
+    assert result.cells[1].start_s == estimates.CPU_START_S
     assert result.cells[1].total_s < forecast(quick, {}).cells[1].total_s
 
 
@@ -83,11 +77,8 @@ def test_dollars_follow_the_price_and_are_unknown_where_it_is() -> None:
     result = forecast(FULL, {})
     assert result.usd_spot == pytest.approx(result.gpu_h * 2.25)
     assert result.usd_on_demand == pytest.approx(result.gpu_h * 6.88)
-    h200 = load_gpu("h200")
-    cells = tuple(planned.model_copy(update={"gpu": h200}) for planned in FULL.cells)
-    unpriced = forecast(FULL.model_copy(update={"gpu": h200, "cells": cells}), {})
-    assert unpriced.usd_spot is None
-    assert " ? " in shown(unpriced)
+    unpriced = forecast(on_gpu(FULL, "h200"), {})
+    assert unpriced.usd_spot is None and " ? " in shown(unpriced)
 
 
 def test_cells_at_the_same_time_take_less_wall_time_but_the_same_gpu_hours() -> None:
@@ -108,22 +99,19 @@ def test_cells_of_this_machine_take_turns_whatever_concurrency_says() -> None:
 def test_the_table_fits_a_hundred_columns_without_cutting_anything(name: str) -> None:
     result = forecast(plan(name), {})
     text = shown(result)
-    assert max(len(line) for line in text.splitlines()) <= 100
-    assert "…" not in text
+    assert max(len(line) for line in text.splitlines()) <= 100 and "…" not in text
     assert all(word in text for cell in result.cells for word in cell.label.split())
     assert all(sentence.split()[0] in text for sentence in result.assumptions)
 
 
 def test_what_is_left_out_is_shown_with_its_reason() -> None:
-    result = forecast(FULL, {})
-    assert "Left out" in shown(result)
-    assert "parity: diffusion has no greedy decoding" in shown(result)
+    text = shown(forecast(FULL, {}))
+    assert "Left out" in text and "parity: diffusion has no greedy decoding" in text
 
 
 def test_free_machines_show_no_prices() -> None:
     result = forecast(plan("demo"), {})
-    assert result.is_free
-    assert "$" not in shown(result)
+    assert result.is_free and "$" not in shown(result)
 
 
 @pytest.mark.parametrize(
@@ -154,29 +142,21 @@ def test_the_plan_says_what_it_rests_on_and_fits_its_own_budget() -> None:
     assert not any("generate()" in said for said in tiny.assumptions)
 
 
-DFLASH = "dflash-flash-attn"
-"""Its source's technique: DFlash's method, with the drafter's attention backend."""
-
-
-def rates(write_up: WriteUp, **identity: object) -> dict[str, float]:
-    rows = [row for row in write_up.rows if row.tok_s is not None and row.workload is None]
-    matching = [row for row in rows if all(getattr(row, name) == value for name, value in identity.items())]
-    return {row.technique: row.tok_s for row in matching if row.tok_s is not None}
-
-
 def test_the_gain_of_mtp_and_of_diffusion_is_the_middle_of_its_source() -> None:
     write_up = load_write_up("mtp-diffusion-h100")
     gains = [row.speedup for row in write_up.rows if row.speedup is not None and row.mode == "fixed"]
     assert len(gains) == 5
     assert GAIN_BY_METHOD["mtp"] == pytest.approx(median(gains), rel=0.02)
-    diffusion = rates(write_up, model="diffusiongemma-26b-a4b", condition="short")["diffusion"]
-    ar = rates(write_up, model="gemma-4-26b-a4b", condition="short")["ar"]
+    rows = [row for row in write_up.rows if row.condition == "short" and row.workload is None]
+    short = {(row.model, row.technique): row.tok_s for row in rows if row.tok_s is not None}
+    diffusion, ar = short["diffusiongemma-26b-a4b", "diffusion"], short["gemma-4-26b-a4b", "ar"]
     assert GAIN_BY_METHOD["diffusion"] == round(diffusion / ar, 1)
 
 
 def test_the_gain_of_dflash_lies_between_its_two_models() -> None:
-    rows = load_write_up("mtp-dflash-h100").rows
-    gains = sorted(row.speedup for row in rows if row.technique == DFLASH and row.concurrency == 1 and row.speedup)
+    name = "dflash-flash-attn"  # DFlash's method, with the drafter's attention backend
+    rows = [row for row in load_write_up("mtp-dflash-h100").rows if row.technique == name and row.concurrency == 1]
+    gains = sorted(row.speedup for row in rows if row.speedup)
     assert gains == [1.73, 3.03]
     assert gains[0] < GAIN_BY_METHOD["dflash"] < gains[1]
 
@@ -203,7 +183,7 @@ def test_tensor_parallel_cards_are_as_fast_as_one_with_what_all_have(at_once: in
 def test_prompts_are_read_by_all_cards() -> None:
     load = next(iter(FULL.cells[2].steps[1].workload(DENSE)))._replace(prompt_tokens=8000, output_tokens=1)
     four = spread(DENSE, "-tp", "4")
-    assert load_s(four, H100, load) == pytest.approx(load_s(DENSE, FOUR_IN_ONE, load))
+    assert estimates.load_s(four, H100, load) == pytest.approx(estimates.load_s(DENSE, FOUR_IN_ONE, load))
 
 
 def test_pipeline_stages_take_turns_with_one_request_and_work_together_on_several() -> None:
@@ -217,7 +197,7 @@ def test_data_parallel_copies_are_alone_with_their_requests() -> None:
     copies = spread(DENSE, "-dp=4")
     alone = decode_tok_s(DENSE, H100, 4000)
     assert decode_tok_s(copies, H100, 4000) == alone
-    assert decode_tok_s(copies, H100, 4000, 4) == pytest.approx(4 * alone * BATCH_EFFICIENCY)
+    assert decode_tok_s(copies, H100, 4000, 4) == pytest.approx(4 * alone * estimates.BATCH_EFFICIENCY)
 
 
 def test_the_cache_is_that_of_all_cards_less_each_copy_of_the_weights() -> None:
@@ -259,12 +239,12 @@ def test_gpqa_shows_seven_points_and_says_what_its_margin_would_take_and_cost() 
 
 
 def test_a_cell_that_is_compared_beside_others_needs_more_items_than_one_alone() -> None:
-    ar = [planned for planned in FULL.cells if planned.cell.technique.is_baseline]
-    others = [planned for planned in FULL.cells if not planned.cell.technique.is_baseline]
-    alone = evaluation(FULL.model_copy(update={"cells": (*ar, others[0])}))
+    ar = tuple(planned for planned in FULL.cells if planned.cell.technique.is_baseline)
+    other = next(planned for planned in FULL.cells if not planned.cell.technique.is_baseline)
+    alone = evaluation(FULL.model_copy(update={"cells": (*ar, other)}))
     assert (alone.comparisons, round(alone.carried_margin, 3)) == (1, 0.068)
     assert alone.needed is not None and alone.needed.samples == 2
-    assert evaluation(FULL.model_copy(update={"cells": tuple(ar)})).comparisons == 1, "nothing is divided by none"
+    assert evaluation(FULL.model_copy(update={"cells": ar})).comparisons == 1, "nothing is divided by none"
     assert alone.smallest_difference == evaluation(FULL).smallest_difference, "uncorrected, as the legend says"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from configs.schema import Cloud
 from flows.clusters.protocol import CellNeed, Launch, Wait
@@ -30,10 +30,9 @@ def cloud(**fields: object) -> Cloud:
     return Cloud.model_validate({"task": "lab", **fields})
 
 
-def need(cell_key: str = "c1", **fields: float) -> CellNeed:
+def need(cell_key: str = "c1", **fields: Any) -> CellNeed:
     """A cell with an hour of work left that has just begun."""
-    base = CellNeed(cell_key, losses=0, remaining_s=3600.0, elapsed_s=0.0)
-    return base._replace(**fields)  # type: ignore[arg-type]
+    return CellNeed(cell_key, losses=0, remaining_s=3600.0, elapsed_s=0.0)._replace(**fields)
 
 
 class Hands:
@@ -46,23 +45,14 @@ class Hands:
         return self.at_s
 
 
-def site_of(
-    offers: list[Offer], hands: Hands, settings: Cloud | None = None, seed: int = 1, **more: object
-) -> PolicySite:
+def site_of(offers: list[Offer], hands: Hands, settings: Cloud | None = None, seed: int = 1, **more: Any) -> PolicySite:
     """A site whose clusters nobody launches."""
 
-    def no_cluster(cell_key: str, offer: Offer | None) -> object:
+    def no_cluster(cell_key: str, offer: Offer | None) -> Any:
         raise AssertionError("no test of the policy launches anything")
 
-    return PolicySite(
-        lambda: offers,
-        no_cluster,
-        settings or cloud(),
-        [],
-        hands.now_s,
-        random.Random(seed),
-        **more,  # type: ignore[arg-type]
-    )
+    rng = random.Random(seed)
+    return PolicySite(lambda: offers, no_cluster, settings or cloud(), [], hands.now_s, rng, **more)
 
 
 class Life(NamedTuple):
@@ -90,6 +80,7 @@ def live(
     done_s, losses, began_s = 0.0, 0, hands.at_s
     launches: list[tuple[float, Offer, Ended | None]] = []
     waits: list[Wait] = []
+    end: Ended | None
     while True:
         assert len(launches) + len(waits) < 10_000, "the policy never gets anywhere"
         decision = site.choose(CellNeed(cell_key, losses, work_s - done_s, hands.at_s - began_s))
@@ -99,20 +90,16 @@ def live(
             continue
         assert isinstance(decision, Launch) and decision.offer is not None
         rented, at_s = decision.offer, hands.at_s
-        if not world.has_capacity(rented, at_s):
-            hands.at_s += ASKING_S
-            launches.append((at_s, rented, Ended.NO_CAPACITY))
-            site.ended(cell_key, rented, Ended.NO_CAPACITY)
-            continue
-        lost = world.lost_after_s(rented)
         needs_s = changeover_s + work_s - done_s
-        if lost is None or lost[0] >= needs_s:
-            hands.at_s += needs_s
-            launches.append((at_s, rented, None))
-            site.ended(cell_key, rented, None)
+        takes_s, end = needs_s, None
+        if not world.has_capacity(rented, at_s):
+            takes_s, end = ASKING_S, Ended.NO_CAPACITY
+        elif (lost := world.lost_after_s(rented)) and lost[0] < needs_s:
+            takes_s, end = lost
+            losses += 1
+            done_s += max(0.0, takes_s - changeover_s)
+        hands.at_s += takes_s
+        launches.append((at_s, rented, end))
+        site.ended(cell_key, rented, end)
+        if end is None:
             return Life(launches, waits, hands.at_s)
-        hands.at_s += lost[0]
-        done_s += max(0.0, lost[0] - changeover_s)
-        losses += 1
-        launches.append((at_s, rented, lost[1]))
-        site.ended(cell_key, rented, lost[1])

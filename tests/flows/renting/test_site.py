@@ -54,12 +54,8 @@ def test_without_trouble_a_cell_is_launched_once_in_the_cheapest_place(hands: Ha
 def test_a_zone_that_always_fails_is_asked_rarely_and_ever_more_rarely(hands: Hands) -> None:
     site = site_of([A, B, C], hands, PATIENT)
     world = World(lambda where, _: where != A, lambda where: (3000, Ended.PREEMPTED))
-    asked = [
-        at_s - START_S
-        for cell in range(40)
-        for at_s, where, _ in live(site, hands, world, 2500, CHANGEOVER_S, f"c{cell}").launches
-        if where == A
-    ]
+    lives = [live(site, hands, world, 2500, CHANGEOVER_S, f"c{cell}") for cell in range(40)]
+    asked = [at_s - START_S for life in lives for at_s, where, _ in life.launches if where == A]
     pauses = [later - earlier for earlier, later in pairwise(asked)]
     # four times in the first three hours, then once in four
     assert 6 <= len(asked) <= 4 + (hands.at_s - START_S) / (4 * 3600)
@@ -152,18 +148,12 @@ def test_a_restarted_flow_remembers_what_the_run_wrote_down(hands: Hands, tmp_pa
     for place, asked_s, end_s, outcome in ((A, 0, 1500, Ended.PREEMPTED), (B, 1510, 1512, Ended.NO_CAPACITY)):
         asked = placements.ask("cluster", place, "flow", iso_of(START_S + asked_s))
         placements.end(asked.number, PlacementEnd(at=iso_of(START_S + end_s), outcome=outcome))
-    hands.at_s = START_S + 1600
-    offers = [A, B, C]
-
-    def restarted() -> PolicySite:
-        stories = placements.stories()
-        return PolicySite(lambda: offers, lambda *_: None, PATIENT, stories, hands.now_s, random.Random(1))  # type: ignore[arg-type, return-value]
-
-    assert chosen(restarted(), "c2") == C
-    hands.at_s = START_S + 1512 + 601
-    assert chosen(restarted(), "c2") == B
-    hands.at_s = START_S + 1500 + 1801
-    assert chosen(restarted(), "c2") == A
+    for at_s, wanted in ((1600, C), (1512 + 601, B), (1500 + 1801, A)):
+        hands.at_s = START_S + at_s
+        restarted = PolicySite(
+            lambda: [A, B, C], lambda *_: pytest.fail(), PATIENT, placements.stories(), hands.now_s, random.Random(1)
+        )
+        assert chosen(restarted, "c2") == wanted
 
 
 def test_cells_share_what_one_of_them_has_learnt_and_wait_for_different_moments(hands: Hands) -> None:
@@ -200,19 +190,12 @@ def test_nothing_to_rent_is_one_line_with_the_remedy() -> None:
 
 
 def test_offers_are_listed_again_after_ten_minutes() -> None:
-    hands, listed = Hands(), [[A], [B]]
-    calls: list[int] = []
-
-    def offers() -> list[Offer]:
-        calls.append(1)
-        return listed[len(calls) - 1]
-
-    site = PolicySite(offers, lambda *_: None, PATIENT, [], hands.now_s, random.Random(1))  # type: ignore[arg-type, return-value]
+    hands, listed = Hands(), [[B], [A]]
+    site = PolicySite(listed.pop, lambda *_: pytest.fail(), PATIENT, [], hands.now_s, random.Random(1))
     for _ in range(3):
         assert site.choose(need()) == Launch(A)
     hands.at_s += 601
     assert site.choose(need()) == Launch(B)
-    assert len(calls) == 2
 
 
 def test_where_every_spot_offer_is_refused_the_log_says_why_a_cell_is_on_demand() -> None:

@@ -29,10 +29,14 @@ PUBLISHED = ROOT / "bench" / "h200" / "snapshot"
 """A dataset and its page, without the runs that they are of."""
 
 
-def report(store: Path) -> str:
-    done = CliRunner().invoke(app, ["report", "--store", str(store)], catch_exceptions=False)
+def invoked(*arguments: str) -> str:
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 0
     return done.stdout
+
+
+def report(store: Path) -> str:
+    return invoked("report", "--store", str(store))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -71,21 +75,15 @@ def test_a_folder_that_people_looked_at_is_published_again(tmp_path: Path, left:
     assert report(tmp_path) == first
 
 
-def said(*arguments: str) -> str:
-    done = CliRunner().invoke(app, ["published", *arguments], catch_exceptions=False)
-    assert done.exit_code == 0
-    return " ".join(done.stdout.split())
-
-
 def test_a_write_up_is_shown_with_its_source_its_figures_and_why_they_are_flagged() -> None:
-    shown = said("mtp-transformers-h100")
+    shown = " ".join(invoked("published", "mtp-transformers-h100").split())
     for word in ("2026-05-05", "tok_s 8.8", "suspect too_slow", "suspect no_baseline", "2 published rows, 2 of them"):
         assert word in shown
     assert "mtp-gb10" not in shown
 
 
 def test_all_write_ups_make_one_document_with_units() -> None:
-    document = json.loads(said("--json"))
+    document = json.loads(invoked("published", "--json"))
     assert len(document["sources"]) == 5 and len(document["rows"]) == 180
     [burst] = [row for row in document["rows"] if row["reasons"] == ["stream_mismatch"]]
     assert (burst["source"], burst["speedup"], burst["verdict"]) == ("mtp-diffusion-h100", 0.44, "rejected")
@@ -94,14 +92,12 @@ def test_all_write_ups_make_one_document_with_units() -> None:
 
 def test_an_unknown_write_up_is_named_with_those_that_there_are() -> None:
     with pytest.raises(SpecsweepError, match="did you mean 'mtp-spark'"):
-        said("mtp-spak")
+        invoked("published", "mtp-spak")
 
 
 def test_the_command_says_the_version_of_its_checkout() -> None:
-    done = CliRunner().invoke(app, ["--version"], catch_exceptions=False)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert done.exit_code == 0
-    assert project["version"] in done.output
+    assert project["version"] in invoked("--version")
 
 
 @pytest.mark.parametrize(("rented", "frameworks"), [(False, ["hret", "inspect", "lm-eval"]), (True, [])])
@@ -111,7 +107,6 @@ def test_frameworks_are_made_where_the_evaluations_run(
     made: list[str] = []
 
     def fake_ensure(name: environments.Name, tell: object = None) -> Path:
-        del tell
         made.append(name)
         return Path("python")
 

@@ -24,13 +24,13 @@ from tests.flows.conftest import Sweep
 
 def left_of(folder: Path) -> list[int]:
     """Processes of recorded sessions below a folder."""
-    records = list(folder.rglob(f"*{process_group.RECORD_SUFFIX}"))
-    groups = [group for path in records if (group := process_group.recorded(path)) is not None]
-    return [pid for group in groups if "SESSION" in group.variable for pid in process_group.members(group)]
+    groups = map(process_group.recorded, folder.rglob(f"*{process_group.RECORD_SUFFIX}"))
+    ours = [group for group in groups if group is not None and "SESSION" in group.variable]
+    return [pid for group in ours for pid in process_group.members(group)]
 
 
-def commands(pids: list[int]) -> str:
-    return "\n".join(map(command_of, pids))
+def left_with(folder: Path, word: str) -> list[int]:
+    return [pid for pid in left_of(folder) if word in command_of(pid)]
 
 
 @pytest.fixture
@@ -67,11 +67,10 @@ def test_what_has_no_flow_any_more_is_ended_and_another_flows_is_not(
 def test_the_server_of_a_killed_orchestrator_is_ended_by_the_next_start(tmp_path: Path, start_sweep: Sweep) -> None:
     command = ("run", write_user_configs(tmp_path, "ar"), "--run-id", "r1")
     killed = start_sweep(*command, FAKE_ENGINE_TOKEN_S="0.05")
-    server = lambda: [pid for pid in left_of(tmp_path) if "uvicorn" in commands([pid])]  # noqa: E731
     try:
-        wait_for(lambda: bool(server()) and "tasks.cell" in commands(left_of(tmp_path)), "it measures", 120)
-        orphans = server()
-        for pid in [killed.pid, *(pid for pid in left_of(tmp_path) if MODULE in commands([pid]))]:
+        wait_for(lambda: left_with(tmp_path, "uvicorn") and left_with(tmp_path, "tasks.cell"), "it measures", 120)
+        orphans = left_with(tmp_path, "uvicorn")
+        for pid in [killed.pid, *left_with(tmp_path, MODULE)]:
             os.kill(pid, signal.SIGKILL)
         killed.communicate()
         assert set(orphans) <= set(left_of(tmp_path)), "Prefect's server outlives whoever started it"

@@ -12,34 +12,24 @@ from tests.flows.conftest import Finish
 from tests.graded_run import write_graded_run
 from warehouse.ledger.commits import Commit, Ledger, in_force, read_regrade, rows_in_force
 from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
-from warehouse.ledger.store import Store, StoreError, open_store
+from warehouse.ledger.store import StoreError, open_store
 from warehouse.ledger.tables import PROVENANCE, VERDICTS, Table
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path / "store"))
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(open_store(str(tmp_path / "store")), "old")
 
 
-@pytest.fixture
-def ledger(store: Store) -> Ledger:
-    return Ledger(store, "old")
-
-
-def contents(store: Store) -> dict[str, bytes | None]:
-    return {key: store.get(key) for key in store.list("runs")}
-
-
-def graded_now(ledger: Ledger, cell_key: str) -> tuple[Commit, Commit]:
-    """The evaluation's commit as measured, and as last graded."""
-    commit = ledger.read_commit(cell_key, "eval-gpqa")
-    assert commit is not None
-    return commit, in_force(commit, read_regrade(ledger, cell_key, "eval-gpqa", 1))
+def contents(ledger: Ledger) -> dict[str, bytes | None]:
+    return {key: ledger.store.get(key) for key in ledger.store.list("runs")}
 
 
 @pytest.mark.slow(6)
-def test_the_command_shows_before_and_after_and_records_it_once(tmp_path: Path, finish_sweep: Finish) -> None:
-    write_graded_run(Ledger(open_store(str(tmp_path / "store")), "old"))
+def test_the_command_shows_before_and_after_and_records_it_once(
+    tmp_path: Path, ledger: Ledger, finish_sweep: Finish
+) -> None:
+    write_graded_run(ledger)
     said = finish_sweep("regrade", "old", "--dry-run")
     assert "last-in-body" in said and "0.250" in said and "0.750" in said
     assert "1 steps changed, 1 read the same by another version, would be recorded (--dry-run), 0 unchanged" in said
@@ -55,9 +45,9 @@ def test_the_command_shows_before_and_after_and_records_it_once(tmp_path: Path, 
     assert (ifeval["state"], ifeval["framework_stands"], tiny["state"]) == ("confirmed", True, "no response log")
     assert ifeval["regrade"] == 1, "arms are only compared where readers of one version graded both"
 
-    before = contents(open_store(str(tmp_path / "store")))
+    before = contents(ledger)
     assert "0 steps changed, 2 unchanged" in finish_sweep("regrade", "old")
-    assert contents(open_store(str(tmp_path / "store"))) == before, "nothing changed, so nothing is written"
+    assert contents(ledger) == before, "nothing changed, so nothing is written"
 
 
 @pytest.mark.parametrize(
@@ -65,18 +55,18 @@ def test_the_command_shows_before_and_after_and_records_it_once(tmp_path: Path, 
     [(("regrade", "none"), "no run 'none'"), (("regrade", "old", "--cell", "zz"), "no cell 'zz': use one of")],
 )
 def test_a_run_or_cell_that_is_not_there_is_one_line(
-    tmp_path: Path, finish_sweep: Finish, arguments: tuple[str, ...], words: str
+    ledger: Ledger, finish_sweep: Finish, arguments: tuple[str, ...], words: str
 ) -> None:
-    write_graded_run(Ledger(open_store(str(tmp_path / "store")), "old"))
+    write_graded_run(ledger)
     said = finish_sweep(*arguments, code=1)
     assert words in said and len(said.splitlines()) == 1
 
 
-def test_what_was_measured_stays_byte_for_byte(store: Store, ledger: Ledger) -> None:
+def test_what_was_measured_stays_byte_for_byte(ledger: Ledger) -> None:
     write_graded_run(ledger)
-    before = contents(store)
+    before = contents(ledger)
     regrade(ledger, None, dry_run=False)
-    after = contents(store)
+    after = contents(ledger)
     assert {key: after[key] for key in before} == before
     assert {key.split("/steps/")[1].split("/")[0] for key in set(after) - set(before)} == {"eval-gpqa", "eval-ifeval"}
 
@@ -84,7 +74,9 @@ def test_what_was_measured_stays_byte_for_byte(store: Store, ledger: Ledger) -> 
 def test_only_the_reading_and_what_follows_from_it_changes(ledger: Ledger) -> None:
     key = write_graded_run(ledger).cell.cell_key
     regrade(ledger, None, dry_run=False)
-    measured, now = graded_now(ledger, key)
+    measured = ledger.read_commit(key, "eval-gpqa")
+    assert measured is not None
+    now = in_force(measured, read_regrade(ledger, key, "eval-gpqa", 1))
 
     def rows(commit: Commit, table: Table) -> list[dict[str, object]]:
         return list(rows_in_force(ledger, commit, table))
@@ -107,26 +99,23 @@ def test_only_the_reading_and_what_follows_from_it_changes(ledger: Ledger) -> No
     assert (now.verdict, now.reasons, now.wall_s) == ("suspect", ("engine_preemption",), measured.wall_s)
 
 
-def test_answers_that_todays_readers_graded_are_left_alone(store: Store, ledger: Ledger) -> None:
+def test_answers_that_todays_readers_graded_are_left_alone(ledger: Ledger) -> None:
     write_graded_run(ledger, version=1)
-    before = contents(store)
-    assert [graded.state for graded in regrade(ledger, None, dry_run=False)] == [
-        "unchanged",
-        "unchanged",
-        "no response log",
-    ]
-    assert contents(store) == before
+    before = contents(ledger)
+    states = [graded.state for graded in regrade(ledger, None, dry_run=False)]
+    assert states == ["unchanged", "unchanged", "no response log"]
+    assert contents(ledger) == before
 
 
-def test_a_step_that_is_not_committed_is_not_graded(ledger: Ledger, store: Store) -> None:
+def test_a_step_that_is_not_committed_is_not_graded(ledger: Ledger) -> None:
     key = write_graded_run(ledger).cell.cell_key
-    (Path(store.url) / f"runs/old/cells/{key}/steps/eval-gpqa/commit.json").unlink()
+    (Path(ledger.store.url) / f"runs/old/cells/{key}/steps/eval-gpqa/commit.json").unlink()
     assert [graded.step for graded in regrade(ledger, None, dry_run=False)] == ["eval-ifeval", "eval-tiny"]
 
 
-def test_a_response_log_that_was_tampered_with_is_refused(ledger: Ledger, store: Store) -> None:
+def test_a_response_log_that_was_tampered_with_is_refused(ledger: Ledger) -> None:
     key = write_graded_run(ledger).cell.cell_key
-    (part, *_) = (Path(store.url) / f"runs/old/cells/{key}/steps/eval-gpqa/parts").glob("exchanges-*")
+    (part, *_) = (Path(ledger.store.url) / f"runs/old/cells/{key}/steps/eval-gpqa/parts").glob("exchanges-*")
     part.write_bytes(b"other")
     with pytest.raises(StoreError, match="not the file its commit names"):
         regrade(ledger, key[:4], dry_run=False)

@@ -29,12 +29,14 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name)
     monkeypatch.setattr(secrets, "_held", {})
     monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
-    for name, value in {
-        "SPECSWEEP_STATE": tmp_path / "state",
-        "AWS_SHARED_CREDENTIALS_FILE": tmp_path / "keys",
-    }.items():
-        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("SPECSWEEP_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "keys"))
     return tmp_path
+
+
+def set_keys(monkeypatch: pytest.MonkeyPatch, whose: str, prefix: str = "") -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(prefix + name, whose)
 
 
 def test_a_node_gets_what_is_set_and_of_a_docker_login_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,9 +47,8 @@ def test_a_node_gets_what_is_set_and_of_a_docker_login_nothing(monkeypatch: pyte
 
 
 def test_keys_for_nodes_stand_before_those_that_rent(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "the user's")
-        monkeypatch.setenv(secrets.FOR_NODES + name, "a node's")
+    set_keys(monkeypatch, "the user's")
+    set_keys(monkeypatch, "a node's", secrets.FOR_NODES)
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of the user's keys")
     assert values_of(NAMES, S3) == {"AWS_ACCESS_KEY_ID": "a node's", "AWS_SECRET_ACCESS_KEY": "a node's"}
     assert not secrets.without_secrets(os.environ).keys() & {secrets.FOR_NODES + name for name in NAMES}
@@ -89,8 +90,7 @@ def test_a_cached_mount_that_would_show_static_keys_is_refused(
     task: str, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_no_keys_in_mounts(load_task(task))  # no keys at all
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "the user's")
+    set_keys(monkeypatch, "the user's")
     said = r"^sky/h100-cached\.yaml: file_mounts\./weights\.mode is 'MOUNT_CACHED': .*`aws sso login`"
     with pytest.raises(TaskFileError, match=said) if refused else nullcontext():
         require_no_keys_in_mounts(load_task(task))
@@ -100,11 +100,9 @@ def test_the_doctor_says_whose_keys_nodes_get_and_prints_a_policy(monkeypatch: p
     store = S3Store("bucket", "prefix")
     said = node_keys(store)
     assert said.remark and "role" in said.detail
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "the user's")
+    set_keys(monkeypatch, "the user's")
     said = node_keys(store)
     assert said.remark and "keys that you rent with" in said.detail
     assert json.dumps(policy("bucket", "prefix/runs/")) in said.remedy and "Delete" not in said.remedy
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(secrets.FOR_NODES + name, "a node's")
+    set_keys(monkeypatch, "a node's", secrets.FOR_NODES)
     assert not node_keys(store).remark

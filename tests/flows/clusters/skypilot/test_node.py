@@ -19,15 +19,9 @@ CELL = {"SPECSWEEP_RUN": "no-such-run", "SPECSWEEP_CELL": "0123456789abcdef"}
 
 def _as_sky_does(root: Path, script: Path, line: str, **env: str) -> subprocess.Popen[str]:
     script.write_text(f"cd {root}\n{line}\n", encoding="utf-8")
-    return subprocess.Popen(
-        ["/bin/bash", "-i", str(script)],
-        env=os.environ | CELL | env,
-        text=True,
-        start_new_session=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    argv, nothing, pipe, same = ["bash", "-i", script], subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
+    env = os.environ | CELL | env
+    return subprocess.Popen(argv, env=env, text=True, start_new_session=True, stdin=nothing, stdout=pipe, stderr=same)
 
 
 def test_setup_finds_what_is_there_and_a_failed_runner_names_its_code(
@@ -74,10 +68,8 @@ def test_secrets_come_from_a_file_that_is_gone_before_anything_starts(repo_root:
     os.mkfifo(tmp_path / "seen")
     watch = SecretWatch(CANARY)
     line = "set -x; export SHELLOPTS; exec bin/node run"
-    with (
-        watch.watching(),
-        _as_sky_does(copy, tmp_path / "run.sh", line, HOME=str(tmp_path), SPECSWEEP_STORE="x") as run,
-    ):
+    env = {"HOME": str(tmp_path), "SPECSWEEP_STORE": "x"}
+    with watch.watching(), _as_sky_does(copy, tmp_path / "run.sh", line, **env) as run:
         assert run.stdout is not None
         said = "".join(iter(lambda: run.stdout and run.stdout.readline(), "up\n"))
         wait_until(lambda: any("--secrets-fd 9" in command for command in watch.commands), "the runner was seen", 30)

@@ -96,10 +96,7 @@ def test_a_known_error_is_one_line_with_its_remedy(text: str, cause: str, remedy
 
 
 def test_want_of_quota_is_not_taken_for_want_of_capacity() -> None:
-    text = (
-        "Failed to acquire resources in us-east-1a. Reason: (MaxSpotInstanceCountExceeded) InsufficientInstanceCapacity"
-    )
-    assert "quota" in explain(text)
+    assert "quota" in explain("Failed to acquire. Reason: (MaxSpotInstanceCountExceeded) InsufficientInstanceCapacity")
 
 
 def test_an_unknown_error_is_quoted_and_shortened_from_the_middle() -> None:
