@@ -10,8 +10,7 @@ import pytest
 
 from lab.cloud import Lab
 from lab.requirements import why_not
-from tests.cloud.body_shell import BodyShell
-from tests.cloud.checks import SHORT, Sky, fine_again, new_lab_folder, nothing_left, run_sky, silent
+from tests.cloud.checks import SHORT, BodyShell, Sky, fine_again, new_lab_folder, nothing_left, run_sky, silent
 
 
 @pytest.fixture(scope="session")

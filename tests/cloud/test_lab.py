@@ -25,8 +25,7 @@ from lab.paths import FLEET_UID
 from lab.startup import user_hash
 from tasks.engine.command import compile_cache
 from tasks.host.environment_spec import user_cache
-from tests.cloud.body_shell import BodyShell
-from tests.cloud.checks import SHORT, Sky, nothing_left, run_sky, server_log, silent, wait_until
+from tests.cloud.checks import SHORT, BodyShell, Sky, nothing_left, run_sky, server_log, silent, wait_until
 from tests.command_lines import command_of
 
 pytestmark = [pytest.mark.cloud, pytest.mark.lab]

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from configs.checkout import ROOT
 from lab.cloud import Lab
 from lab.startup import user_hash
-from tests.cloud.body_shell import BodyShell
+from tests.cloud.checks import BodyShell
 
 pytestmark = [pytest.mark.cloud, pytest.mark.lab]
 

@@ -15,8 +15,7 @@ import pytest
 from configs.checkout import ROOT
 from flows.clusters.protocol import cluster_name
 from lab.cloud import Lab
-from tests.cloud.body_shell import BodyShell
-from tests.cloud.checks import Sky, wait_until
+from tests.cloud.checks import BodyShell, Sky, wait_until
 from tests.command_lines import run_python
 from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun

@@ -8,8 +8,7 @@ import pytest
 from tasks.engine.machine import cell_workdir
 from tasks.host import process_group
 from tests.command_lines import start_command
-from tests.engine.tiny_store import TinyRun
-from tests.engine.twin_rows import results
+from tests.engine.tiny_runs import TinyRun, results
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(200), pytest.mark.core]
 

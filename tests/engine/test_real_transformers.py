@@ -5,8 +5,16 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from tests.engine.tiny_store import TinyRun, finish, start, watched
-from tests.engine.twin_rows import accusations, assert_two_starts_are_told, empty_columns, results
+from tests.engine.tiny_runs import (
+    TinyRun,
+    accusations,
+    assert_two_starts_are_told,
+    empty_columns,
+    finish,
+    results,
+    start,
+    watched,
+)
 from warehouse.ledger.commits import rows_in_force
 from warehouse.ledger.timed_tables import REQUESTS
 

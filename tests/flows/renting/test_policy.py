@@ -7,7 +7,7 @@ import pytest
 
 from flows.clusters.protocol import Launch, Wait
 from flows.renting.policy import Event, Failures, Known, Pace, WatchedFrom, decide, pool_of, remember
-from tests.flows.renting.rented_zones import START_S, cloud, need, offer
+from tests.flows.renting.test_site import START_S, cloud, need, offer
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Offer
 
