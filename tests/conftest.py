@@ -20,7 +20,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the slow tests of other quarters out."""
     asked = config.getoption("slow")
     if asked == "all":
         return

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import suppress
 
 
 class CutLine:
-    """Forwards connections to a port of this machine; while it is cut, old ones break and new ones are refused."""
+    """Forwards connections to a port of this machine; while it is cut, old ones break and new ones are refused.
 
-    def __init__(self, port: int) -> None:
-        self._port, self._is_cut = port, False
+    All that is sent takes `late_s` longer, in each direction.
+    """
+
+    def __init__(self, port: int, late_s: float = 0.0) -> None:
+        self._port, self._late_s, self._is_cut = port, late_s, False
         self._open: list[socket.socket] = []
         self._guard = threading.Lock()
         self._door = socket.create_server(("127.0.0.1", 0))
@@ -51,15 +55,15 @@ class CutLine:
                 far = socket.create_connection(("127.0.0.1", self._port))
                 self._open += [near, far]
             for one, other in ((near, far), (far, near)):
-                threading.Thread(target=_carry, args=(one, other), daemon=True).start()
+                threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
 
-
-def _carry(one: socket.socket, other: socket.socket) -> None:
-    with suppress(OSError):  # the line was cut, or an end hung up
-        while data := one.recv(65536):
-            other.sendall(data)
-    _break(one)
-    _break(other)
+    def _carry(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):  # the line was cut, or an end hung up
+            while data := one.recv(65536):
+                time.sleep(self._late_s)
+                other.sendall(data)
+        _break(one)
+        _break(other)
 
 
 def _break(end: socket.socket) -> None:

@@ -69,7 +69,6 @@ class FakeBox:
         self._write("nvidia-smi", FAKE_DRIVER.format(card=name, used_mib=used_mib, apps=apps or "true"))
 
     def dead_driver(self) -> None:
-        """A driver that doesn't match its kernel module."""
         self._write("nvidia-smi", "#!/bin/sh\necho 'Failed to initialize NVML' >&2; exit 18\n")
 
     def vllm(self, version: str = "0.32.0", name: str = "vllm") -> Path:

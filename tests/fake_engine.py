@@ -306,7 +306,6 @@ def logprobs(word: str) -> dict[str, Any]:
 
 
 def count_request(prompt: str, body: dict[str, Any]) -> int:
-    """Which chat request this is, from 1."""
     with lock:
         asked["chat"] += 1
         for name, said in (("FAKE_ENGINE_COUNT", prompt), ("FAKE_ENGINE_BODIES", body)):
@@ -337,7 +336,6 @@ def enter(change: int) -> None:
 
 
 def token_s() -> float:
-    """Seconds of a token of the answer that is begun now."""
     return HURRIED_TOKEN_S if os.path.exists(os.environ.get("FAKE_ENGINE_HURRY", "")) else TOKEN_S  # noqa: PTH110
 
 

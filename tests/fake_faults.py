@@ -37,7 +37,6 @@ known: set[str] = set()
 
 
 def told(tokens: int) -> int:
-    """Output tokens as usage says."""
     return max(1, tokens + {"usage_high": OFF_TOKENS, "usage_low": -OFF_TOKENS}.get(LIE, 0))
 
 
@@ -75,7 +74,6 @@ def accounted(usage: dict[str, int]) -> dict[str, Any]:
 
 
 def maybe_die(sent: int, tokens: int) -> None:
-    """End the process when half of a stream is sent."""
     if LIE == "dies_midway" and sent >= tokens // 2:
         print("RuntimeError: the fake engine dies on purpose in the middle of an answer", flush=True)
         os._exit(0)

@@ -124,7 +124,6 @@ class FakeRun:
         return start([*argv, *arguments], self.env(lie) | env)
 
     def env(self, lie: str) -> dict[str, str]:
-        """Environment of a runner: state of its own, so that tests can run side by side."""
         return os.environ | {
             "PYTHONPATH": str(ROOT),
             "SPECSWEEP_STATE": str(self.state),

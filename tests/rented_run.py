@@ -25,7 +25,6 @@ class RentedRun:
     """One run of the sweep in a folder; who starts it has `state` in `state`, and what is said in `log`."""
 
     def __init__(self, folder: Path, state: Path, log: Path, store_url: str, run_id: str) -> None:
-        """Plan the sweep, and open its run, which may not have begun."""
         self.folder, self.state, self.log, self.store_url, self.run_id = folder, state, log, store_url, run_id
         self.ledger = Ledger(open_store(store_url), run_id)
         self.planned = make_plan(str(folder / "sweep.yaml")).cells

@@ -31,7 +31,6 @@ PATIENCE_S = 300.0
 
 
 def wait_until(done: Callable[[], bool], what: str) -> None:
-    """Ask again and again until it is so; fails after a while."""
     deadline = time.monotonic() + PATIENCE_S
     while not done():
         assert time.monotonic() < deadline, f"not so after {PATIENCE_S:.0f} s: {what}"
@@ -85,7 +84,6 @@ class BodyShell:
 
     @classmethod
     def launch(cls, lab: Lab, zone: str, folder: Path) -> BodyShell:
-        """Launch; its ssh may not answer yet."""
         key = folder / "key"
         if not key.exists():
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
@@ -120,7 +118,6 @@ class BodyShell:
         return self
 
     def bash(self, script: str) -> str:
-        """What a script, run in a login shell, prints; it has to succeed."""
         done = self.ssh(f"bash --login -c {shlex.quote(script)}")
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()

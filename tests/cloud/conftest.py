@@ -67,7 +67,6 @@ def lab(session_lab: Lab) -> Iterator[Lab]:
 
 @pytest.fixture
 def boot(lab: Lab, tmp_path: Path) -> Iterator[Callable[..., BodyShell]]:
-    """Boots an instance by the cloud's own API, without SkyPilot; it is terminated after the test."""
     booted: list[BodyShell] = []
 
     def start(zone: str = "us-east-1a") -> BodyShell:

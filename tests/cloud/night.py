@@ -44,8 +44,6 @@ ON_THE_NODE = "/home/ubuntu/sky_workdir"
 
 
 class Night(RentedRun):
-    """One run of one sweep of our own on a lab."""
-
     def __init__(
         self,
         lab: Lab,
@@ -188,7 +186,6 @@ class CalmRun:
         self.process = _sweep_run(folder, "calm", os.environ | {"PYTHONPATH": str(ROOT)} | places, self._log)
 
     def rows(self) -> pl.DataFrame:
-        """What it measured, once it is over."""
         self.process.wait(300)
         assert self.process.returncode == 0, self._log.read_text(encoding="utf-8", errors="replace")
         return comparable(read_current(open_store(str(self._folder / "store"))))

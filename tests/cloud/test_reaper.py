@@ -37,8 +37,6 @@ Reap = Callable[..., "dict[str, Any]"]
 
 
 class RentedCell:
-    """A cell of a run whose store lies in the lab's cloud, and what a flow writes of its cluster."""
-
     def __init__(self, run: FakeRun, run_id: str) -> None:
         ledger = Ledger(run.ledger.store, run_id)
         ledger.write_plan(run.ledger.plan())

@@ -31,8 +31,6 @@ SAME_WHATEVER_THE_NODE = ["cell_key", *SAME_WHEREVER, "technique", "instance_typ
 
 
 class Rehearsal:
-    """The shipped sweep `rehearsal`, twice: with a reclaimed node and without."""
-
     def __init__(self, lab: Lab, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, value in lab.env.items():
             if name.startswith("AWS_"):

@@ -116,7 +116,6 @@ class EvalRun:
         return sorted((self.folder / f"store/runs/evals/cells/{key}/steps/{step}/parts").glob("exchanges-*"))
 
     def asked(self, key: str) -> int:
-        """Answers that the engine of the last attempt gave, by its own log."""
         log = (self.folder / "state/cells" / f"evals-{key}" / "engine.log").read_text(errors="replace")
         return log.count('"POST /v1/chat/completions HTTP/1.1" 200')
 

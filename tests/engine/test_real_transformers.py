@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import polars as pl
 import pytest
 
-from tests.engine.tiny_runs import (
-    TinyRun,
-    accusations,
-    assert_two_starts_are_told,
-    empty_columns,
-    finish,
-    results,
-    start,
-    watched,
-)
+from tests.engine.tiny_runs import SoundTwin, TinyRun, finish, results, start, watched
 from warehouse.ledger.commits import rows_in_force
 from warehouse.ledger.timed_tables import REQUESTS
 
@@ -72,18 +65,15 @@ def test_greedy_outputs_are_those_of_the_target_alone(run: TinyRun) -> None:
     assert parity["parity_equal"].to_list() == parity["parity_n"].to_list() == [4, 4]
 
 
-def test_what_both_starts_tell_of_a_speed_is_filled_in(run: TinyRun) -> None:
-    assert_two_starts_are_told(run.store)
+class TestTransformers(SoundTwin):
+    @pytest.fixture
+    def store(self, run: TinyRun) -> Path:
+        return run.store
 
 
-def test_every_column_that_is_due_is_filled_in(run: TinyRun) -> None:
-    assert empty_columns(run.store) == []
-
-
-def test_the_family_answers_and_no_guard_accuses_it(run: TinyRun) -> None:
+def test_the_family_answers(run: TinyRun) -> None:
     scores = rows_of(run, "eval-tiny").filter(extractor="last-letter", metric="accuracy")
     assert scores.height == 3 and scores["score"].min() >= 0.75  # type: ignore[operator]
-    assert accusations(results(run.store)) == []
 
 
 def test_memory_is_told_with_and_without_an_assistant(run: TinyRun) -> None:

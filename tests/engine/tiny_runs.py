@@ -28,12 +28,10 @@ OTHERS_SHARE = "others-share"
 
 
 def start(sweep: str, folder: Path) -> subprocess.Popen[str]:
-    """`sweep run`: its store is `store` in the folder, its state `state`."""
     return start_command("run", sweep, "--store", folder / "store", env={"SPECSWEEP_STATE": str(folder / "state")})
 
 
 def finish(run: subprocess.Popen[str], within_s: float) -> None:
-    """Waits for its end, which must be a good one."""
     try:
         said, _ = run.communicate(timeout=within_s)
     finally:
@@ -69,7 +67,6 @@ class TinyRun:
         return Leases(self.ledger, self.keys[technique]).attempts()
 
     def wait_in(self, technique: str, step: str) -> None:
-        """Until a runner is inside this step of the cell."""
         key = self.keys[technique]
 
         def is_in() -> bool:
@@ -79,7 +76,6 @@ class TinyRun:
         wait_until(is_in, f"the {technique} cell in its {step} step", 900)
 
     def processes(self, word: str = "") -> list[int]:
-        """Those whose command line holds the word."""
         return [pid for pid in processes_with(str(self.state)) if word in command_of(pid)]
 
     def kill(self, word: str) -> None:

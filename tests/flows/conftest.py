@@ -26,7 +26,6 @@ def run(tmp_path: Path) -> FakeRun:
 
 
 def with_steps(plan: Plan, kind: type[MeasuredStep], **fields: object) -> Plan:
-    """The plan with other fields in every step of a kind."""
     cells = []
     for planned in plan.cells:
         steps = (step.model_copy(update=fields) if isinstance(step, kind) else step for step in planned.steps)

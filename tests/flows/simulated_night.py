@@ -250,7 +250,6 @@ class Node:
         self.code = Ended.DONE.exit_code
 
     def _measure(self, name: str, whole_s: float) -> Iterator[float]:
-        """What no part holds yet, part by part, and the commit."""
         root = f"{self._ledger.step_root(self._key, name)}/parts"
         kept = self._store.list(root)
         left_s = whole_s - sum(json.loads(self._store.get(key) or b"") for key in kept)
@@ -268,8 +267,6 @@ class Node:
 
 
 class Clouds:
-    """Every zone, its machines, and what each reclaim cost."""
-
     def __init__(self, clock: Clock, store: NightStore, reclaimed_per_hour: float, seed: int) -> None:
         self.clock, self.store, self.rng = clock, store, random.Random(seed)
         self._risk_s = -math.log(1 - reclaimed_per_hour) / 3600
@@ -307,8 +304,6 @@ class Clouds:
 
 
 class Machine:
-    """A `Cluster` whose machine and node runner are simulated."""
-
     def __init__(self, clouds: Clouds, offer: Offer, name: str) -> None:
         self._clouds, self._clock, self._offer, self._name = clouds, clouds.clock, offer, name
         self._node: Node | None = None

@@ -39,7 +39,6 @@ class Own:
         return self.finish("run", path, "--run-id", "r1", code=code, **self.box.env, **env)
 
     def refused(self, path: Path, words: tuple[str, ...]) -> None:
-        """One line that says so."""
         said = self.run(path, code=1)
         assert said.startswith("sweep: ") and said.count("\n") == 1, said
         assert all(word in said for word in words), said

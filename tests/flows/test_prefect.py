@@ -134,7 +134,6 @@ innocent()
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectSession]:
-    """A real server, with everything deployed."""
     with PrefectSession(tmp_path_factory.mktemp("prefect")) as session:
         session.start(lambda _: None)
         session.prefect(["work-pool", "pause", WORK_POOL])  # nobody runs what the tests below only pretend to run

@@ -31,7 +31,6 @@ def with_dataset(dataset: str, plan: Plan = NIGHTLY) -> Plan:
 
 
 def on_task(task: str) -> Plan:
-    """The nightly with another SkyPilot task."""
     assert NIGHTLY.cloud is not None
     return NIGHTLY.model_copy(update={"cloud": NIGHTLY.cloud.model_copy(update={"task": task})})
 
@@ -53,7 +52,6 @@ def new_run(tmp_path: Path) -> Ledger:
 
 @pytest.fixture
 def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shell without the hub's token."""
     monkeypatch.delenv("HF_TOKEN", raising=False)
 
 

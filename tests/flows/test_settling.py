@@ -197,8 +197,6 @@ def test_a_machine_that_a_library_cannot_make_out_goes_down_and_the_cell_is_meas
 
 
 class Unreachable(Left):
-    """A node that SkyPilot can't ask now."""
-
     def adopt(self) -> bool:
         raise ConnectionError("ssh: Connection reset by peer")
 

@@ -7,15 +7,9 @@ store's url; the moment (monotonic). What it does is appended to `FOLDER/../<tri
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +18,7 @@ from configs.checkout import ROOT
 from flows.cell import measure_cell
 from flows.clusters.protocol import CellJob
 from flows.flow_heartbeat import FlowHeartbeatSender
-from tasks.engine.server import free_port
+from tests.cut_line import CutLine
 from tests.fake_cloud import FakeCluster, FakeSite, context, wait_for
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.store.conftest import BUCKET, S3Server
@@ -34,43 +28,6 @@ ONE_WAY_S = 0.02
 """A store far away: 40 ms for an answer."""
 
 OFFSETS_MS = (0, 5, 10, 20, 30, 40, 50, 60)
-
-
-@contextmanager
-def far_away(port: int) -> Iterator[str]:
-    """The url of a door on which everything takes `ONE_WAY_S` longer in each direction."""
-    mine, opened = free_port(), Future[Callable[[], object]]()
-
-    async def pass_on(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
-        try:
-            while data := await source.read(65536):
-                await asyncio.sleep(ONE_WAY_S)
-                to.write(data)
-                await to.drain()
-        except OSError:
-            pass  # either side has gone, and the other is told below
-        finally:
-            to.close()
-
-    async def enter(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
-        back, behind = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(pass_on(source, behind), pass_on(back, to))
-
-    async def serve() -> None:
-        leave, loop = asyncio.Event(), asyncio.get_running_loop()
-        server = await asyncio.start_server(enter, "127.0.0.1", mine)
-        opened.set_result(partial(loop.call_soon_threadsafe, leave.set))
-        await leave.wait()
-        server.close()
-
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    thread.start()
-    close = opened.result(timeout=60)
-    try:
-        yield f"http://127.0.0.1:{mine}"
-    finally:
-        close()
-        thread.join()
 
 
 class Enough(Exception):
@@ -140,8 +97,8 @@ def test_of_two_flows_that_begin_together_one_owns_the_cell_and_the_other_says_w
     tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "flows.log"
-    with far_away(s3_server.port) as url:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    with CutLine(s3_server.port, ONE_WAY_S) as line:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         flows = [Flow(tmp_path / who, log) for who in "AB"]
         try:
             assert [flow.says() for flow in flows] == ["ready"] * 2, log.read_text()

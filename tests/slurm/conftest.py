@@ -46,7 +46,6 @@ def why_not() -> str | None:
 
 @pytest.fixture(scope="session")
 def machine() -> Iterator[Machine]:
-    """The one machine of the session."""
     if reason := why_not():
         pytest.skip(f"no Slurm here: {reason}")
     machine = Machine(SHORT / f"slurm{uuid4().hex[:8]}")

@@ -23,14 +23,11 @@ NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc")
 
 
 class Machine:
-    """One machine, in one folder. The host's root starts it; what runs on it is its user's."""
-
     def __init__(self, root: Path) -> None:
         self.places = LabPaths(root)
         self._process: subprocess.Popen[bytes] | None = None
 
     def up(self) -> None:
-        """Start it: afterwards Slurm has an idle node, and its user can log in."""
         root, layer = self.places.root, baked(ensure("uv"), lambda line: None)
         root.mkdir(mode=0o755)
         write_files(self.places, layer, cache_folder())
@@ -54,7 +51,6 @@ class Machine:
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables of the user's commands; nothing of the host's own."""
         home = self.places.home
         return {
             MARK: str(self.places.root),
@@ -74,7 +70,6 @@ class Machine:
             return subprocess.Popen(entered, env=self.env | env, stdin=nothing, stdout=out, stderr=out)
 
     def run(self, *argv: str, **env: str) -> str:
-        """What a command of its user prints; it has to succeed."""
         done = self._run(*argv, **env)
         assert done.returncode == 0, f"{argv}: {done.stderr or done.stdout}\n{self.logs()}"
         return done.stdout.strip()

@@ -26,7 +26,6 @@ NAME = cluster_name(*JOB[:3])
 
 
 def main() -> None:
-    """Launch, ask until it has ended, and take down what is left; then once more, without asking."""
     file = load_task(sys.argv[1])
     file = file._replace(config=file.config | {"setup": "true", "run": "sleep infinity"})
     offer = offers(sky_task(file))[0]

@@ -43,15 +43,12 @@ LONG_AGO = "2026-11-20T10:00:00.000+00:00"
 
 
 class Ec2:
-    """Machines of clusters, as SkyPilot rents them."""
-
     def __init__(self, server: S3Server) -> None:
         self.url = server.url
         self.account = AwsAccount()
         self._clients: dict[str, Any] = {}
 
     def rent(self, name: str, region: str = "us-east-1", *, spot: bool = True, **labels: str) -> str:
-        """A machine of a cluster; its id."""
         tag = f"{name}-12ab34cd"
         named = {"Name": tag, "ray-cluster-name": tag, CLUSTER_TAG: tag, **labels}
         tags = {"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in named.items()]}
@@ -94,8 +91,6 @@ class Ec2:
 
 
 class FakeSky:
-    """SkyPilot's list of clusters, and its `down`."""
-
     broken = ""
 
     def __init__(self, ec2: Ec2) -> None:
@@ -124,8 +119,6 @@ class FakeSky:
 
 
 class Scene:
-    """One cell of one run with its deterministic cluster, a cloud, and SkyPilot."""
-
     def __init__(self, folder: Path, ec2: Ec2) -> None:
         self.run = FakeRun(folder)
         self.store = self.run.ledger.store
@@ -138,7 +131,6 @@ class Scene:
         self.paused_s: list[float] = []
 
     def ask(self) -> None:
-        """What a flow writes before it rents."""
         self.placements.ask(self.name, OFFER, ELSEWHERE, LONG_AGO)
 
     def rented(self, status: str | None = None) -> str:
@@ -193,16 +185,18 @@ def scene(tmp_path: Path, cloud: Ec2, monkeypatch: pytest.MonkeyPatch) -> Iterat
         made.ec2.terminate("*", region)
 
 
-class Unseen(AwsAccount):
-    """A cloud that can't be looked into."""
+class Told(AwsAccount):
+    """An account that says what it is told."""
 
-    def __init__(self, error: Exception, cloud: str = "aws") -> None:
+    def __init__(self, answer: Sighting | Exception, cloud: str = "aws") -> None:
         super().__init__()
-        self.error, self.cloud, self.looks = error, cloud, 0
+        self.answer, self.cloud, self.looks = answer, cloud, 0
 
     def look(self) -> Sighting:
         self.looks += 1
-        raise self.error
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
 
 
 def the_one(report: ReapReport, name: str, status: str | None = None) -> Reaped:
@@ -354,7 +348,7 @@ def test_what_could_not_be_taken_down_is_named_and_its_records_stay_open(scene: 
 
 def test_an_account_whose_library_fails_stops_no_other(scene: Scene) -> None:
     instance = scene.ec2.rent(scene.name)
-    scene.accounts = [Unseen(ValueError("a library's own words"), "odd"), *scene.accounts]
+    scene.accounts = [Told(ValueError("a library's own words"), "odd"), *scene.accounts]
     report = scene.reap()
     assert scene.ec2.state(instance) != "running"
     assert not report.ok and "odd: a library's own words" in report.problems
@@ -469,7 +463,7 @@ def _no_login() -> Login:
 @pytest.mark.parametrize("kind", [CloudError, RuntimeError])
 def test_a_label_that_can_not_be_renewed_is_told_once(kind: type[Exception]) -> None:
     said: list[str] = []
-    renewer = ExpiryRenewer(["specsweep-1d70d-fd7c376ff3"], [Unseen(kind("aws: allow ec2:CreateTags"))], said.append)
+    renewer = ExpiryRenewer(["specsweep-1d70d-fd7c376ff3"], [Told(kind("aws: allow ec2:CreateTags"))], said.append)
     renewer.renew()
     renewer.renew()
     assert len(said) == 1 and "any store's reaper may take" in said[0] and "allow ec2:CreateTags" in said[0]
@@ -477,7 +471,7 @@ def test_a_label_that_can_not_be_renewed_is_told_once(kind: type[Exception]) -> 
 
 @pytest.mark.slow(12)
 def test_labels_are_renewed_by_the_clock_that_goes_on_while_a_laptop_sleeps() -> None:
-    unseen = Unseen(NotAsked("no credentials"))
+    unseen = Told(NotAsked("no credentials"))
     moments = iter([0.0, 0.0, 0.0, 100.0, RENEW_EVERY_S, RENEW_EVERY_S, RENEW_EVERY_S])
 
     class Skipping(threading.Event):

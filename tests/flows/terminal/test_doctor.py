@@ -30,7 +30,6 @@ class Doctor:
         shutil.copytree(ROOT / "lab" / "catalogs", self.home / ".sky" / "catalogs")
 
     def __call__(self, code: int | None = 0) -> tuple[dict[str, dict[str, Any]], str]:
-        """Checks by name, and everything that was printed."""
         cloudy = ("AWS_", "GS_", "SKYPILOT_", "HF_TOKEN", "GOOGLE_", "KUBECONFIG")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(cloudy)}
         clean |= {"SPECSWEEP_SKY_HOME": str(self.home), "AWS_EC2_METADATA_DISABLED": "true"}

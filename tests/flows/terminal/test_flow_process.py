@@ -23,7 +23,6 @@ from tests.flows.conftest import Sweep
 
 
 def left_of(folder: Path) -> list[int]:
-    """Processes of recorded sessions below a folder."""
     groups = map(process_group.recorded, folder.rglob(f"*{process_group.RECORD_SUFFIX}"))
     ours = [group for group in groups if group is not None and "SESSION" in group.variable]
     return [pid for group in ours for pid in process_group.members(group)]
@@ -35,7 +34,6 @@ def left_with(folder: Path, word: str) -> list[int]:
 
 @pytest.fixture
 def sleeper() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts processes of a group that do nothing; killed after the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(group: process_group.ProcessGroup, *arguments: str) -> subprocess.Popen[bytes]:

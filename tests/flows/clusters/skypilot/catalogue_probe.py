@@ -107,7 +107,6 @@ def _remote_identities() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print what SkyPilot says of every task, and of h100-spot with other limits and clouds."""
     with tempfile.TemporaryDirectory() as home:
         shutil.copytree(CATALOGUE, Path(home) / ".sky" / "catalogs")
         os.environ |= {sky_home.HOME_VARIABLE: home, "SPECSWEEP_STATE": f"{home}/state"}

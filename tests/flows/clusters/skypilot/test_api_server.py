@@ -37,7 +37,6 @@ def home() -> Iterator[Path]:
 
 
 def _processes(home: Path) -> list[psutil.Process]:
-    """The API server of a home, and its children, also orphaned ones."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):

@@ -89,8 +89,6 @@ def test_a_node_that_is_gone_by_anybodys_word_is_lost(
 
 
 class Dumb:
-    """A node whose sshd lives and whose commands hang."""
-
     def __init__(self) -> None:
         self.wakes, self.asked = threading.Event(), 0
 
@@ -278,8 +276,6 @@ ClusterOf = Callable[[FakeSdk], SkyCluster]
 
 @pytest.fixture
 def cluster_of(cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch) -> ClusterOf:
-    """The cluster of a test, whose questions a fake SDK answers."""
-
     def of(sdk: FakeSdk) -> SkyCluster:
         monkeypatch.setattr(sky_server, "ensure_server", lambda: None)
         monkeypatch.setattr(sky_server, "SERVER_PAUSE_S", 0.0)
