@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -135,10 +134,3 @@ def children(pid: int) -> list[int]:
             for child in map(int, task.read_text().split()):
                 found += [child, *children(child)]
     return found
-
-
-def wait_for(true: Callable[[], object], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)

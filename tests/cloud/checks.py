@@ -7,14 +7,15 @@ import shlex
 import subprocess
 import tarfile
 import tempfile
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
 
 import yaml
 
+import tests.tasks.test_cell
 from configs.checkout import ROOT
 from lab.cloud import Lab
 from lab.weather.settings import clear_weather
@@ -26,15 +27,8 @@ SHORT = Path("/var/tmp")
 Sky = Callable[..., "subprocess.CompletedProcess[str]"]
 """Runs a `sky` command with these arguments."""
 
-PATIENCE_S = 300.0
-"""Longest wait for something that takes a second or two."""
-
-
-def wait_until(done: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < deadline, f"not so after {PATIENCE_S:.0f} s: {what}"
-        time.sleep(0.1)
+wait_until = partial(tests.tasks.test_cell.wait_until, timeout_s=300, every_s=0.1)
+"""Ask again and again until something is so that takes a second or two."""
 
 
 def server_log(lab: Lab) -> str:

@@ -17,8 +17,9 @@ from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch,
 from flows.flow_heartbeat import FlowHeartbeatSender
 from flows.renting.site import PolicySite
 from flows.run_context import RunContext
-from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer, wait_for
+from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer
 from tests.fake_run import FakeRun
+from tests.tasks.test_cell import wait_until
 from tests.warehouse.ledger.test_ledger import elsewhere
 from warehouse.ledger.claims import Claims
 from warehouse.ledger.clock import SYSTEM
@@ -52,7 +53,7 @@ def test_a_reclaimed_node_is_replaced_and_nothing_committed_is_measured_again(ru
 
     def committed(step: str) -> None:
         if step == "throughput":  # inside the step after it
-            wait_for(lambda: (beat := run.leases.heartbeat()) is not None and beat.step == "parity", "parity")
+            wait_until(lambda: (beat := run.leases.heartbeat()) is not None and beat.step == "parity", "parity")
             sent_before.extend(run.prompts_sent())
             first.reclaim()
 
@@ -225,7 +226,7 @@ def test_a_cluster_of_a_dead_flow_is_adopted_not_launched_again(run: FakeRun, no
     node = FakeCluster(run, node_python, **SLOW)
     placement = run.placements.ask("specsweep-x", offer(), "a dead flow", SYSTEM.now_iso())
     node.process = run.start(node_python, **SLOW)
-    wait_for(lambda: run.leases.current() is not None, "the node's lease")
+    wait_until(lambda: run.leases.current() is not None, "the node's lease")
     outcome = measured(run, context(run, FakeSite([node])))
     assert (outcome.ended, outcome.attempts) == ("measured", 0)
     assert run.ends() == ["done"] and placement.number == 1
@@ -251,7 +252,7 @@ def test_a_second_flow_waits_for_the_first(run: FakeRun, node_python: Path) -> N
         hands = context(run, FakeSite([FakeCluster(run, node_python)]), said.append, managing=heartbeat.managing)
         thread = threading.Thread(target=lambda: outcomes.append(measured(run, hands)))
         thread.start()
-        wait_for(lambda: f"another flow works on it ({owner_name()})" in "".join(said), "it says whose it is")
+        wait_until(lambda: f"another flow works on it ({owner_name()})" in "".join(said), "it says whose it is")
         assert run.placements.stories() == []
         claims.release(first)
         thread.join(120)

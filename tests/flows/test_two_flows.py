@@ -19,8 +19,9 @@ from flows.cell import measure_cell
 from flows.clusters.protocol import CellJob
 from flows.flow_heartbeat import FlowHeartbeatSender
 from tests.cut_line import CutLine
-from tests.fake_cloud import FakeCluster, FakeSite, context, wait_for
+from tests.fake_cloud import FakeCluster, FakeSite, context
 from tests.fake_run import FakeRun
+from tests.tasks.test_cell import wait_until
 from tests.warehouse.ledger.store.conftest import BUCKET, S3Server
 from warehouse.ledger.owner import owner_name
 
@@ -41,7 +42,7 @@ class SlowNode(FakeCluster):
 
     def launch(self, job: CellJob) -> None:
         note(self.events, "launches")
-        wait_for(lambda: len(self.events.read_text().splitlines()) > 1, "the other flow does something")
+        wait_until(lambda: len(self.events.read_text().splitlines()) > 1, "the other flow does something")
         raise Enough
 
 

@@ -14,9 +14,10 @@ import pytest
 from flows.cell import measure_cell
 from flows.clusters.protocol import CellJob, Ending, Launch
 from tasks.notice import Metadata, Notice, Unanswered, heed
-from tests.fake_cloud import FakeCluster, FakeSite, children, context, offer, wait_for
+from tests.fake_cloud import FakeCluster, FakeSite, children, context, offer
 from tests.fake_metadata import BROKEN, EC2, GOOGLE, TERMINATE, FakeMetadata, metadata_of
 from tests.fake_run import FakeRun, ended
+from tests.tasks.test_cell import wait_until
 from warehouse.ledger.lease import Attempt
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Placements
@@ -50,7 +51,7 @@ class TestRunner:
     ) -> None:
         run = FakeRun(tmp_path)
         runner = run.start(node_python, arguments=asking(metadata.url), **SLOW)
-        wait_for(lambda: bool(windows(run)), "a finished window")
+        wait_until(lambda: bool(windows(run)), "a finished window")
         metadata.notice = True
         code, said = ended(runner)
         assert code == Ended.NOTICE.exit_code, said
@@ -76,9 +77,9 @@ class TestRunner:
         run = FakeRun(tmp_path)
         with metadata_of(EC2) as metadata:
             runner = run.start(node_python, "deaf", asking(metadata.url), **SLOW)
-            wait_for(lambda: bool(windows(run)), "a finished window")
+            wait_until(lambda: bool(windows(run)), "a finished window")
             metadata.notice = True
-            wait_for(lambda: bool(run.attempts()), "the attempt's row")
+            wait_until(lambda: bool(run.attempts()), "the attempt's row")
         engine = children(runner.pid)
         assert engine and runner.poll() is None, "the engine was asked to stop, and is still there"
         for pid in engine:

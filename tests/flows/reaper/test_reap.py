@@ -93,7 +93,7 @@ class Ec2:
 class FakeSky:
     broken = ""
 
-    def __init__(self, ec2: Ec2) -> None:
+    def __init__(self, ec2: Ec2 | None = None) -> None:
         self.ec2 = ec2
         self.clusters: dict[str, Rented] = {}
         self.asked: list[tuple[str, bool]] = []
@@ -114,6 +114,7 @@ class FakeSky:
         if self.broken and not purge:
             raise RuntimeError(self.broken)
         if not purge:
+            assert self.ec2 is not None, "there is nothing to take down"
             self.ec2.terminate(name)
         return self.clusters.pop(name, None) is not None
 

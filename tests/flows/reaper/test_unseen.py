@@ -8,12 +8,11 @@ import pytest
 
 from flows.clusters.clouds.account import CloudError, NotAsked, Sighting
 from flows.clusters.protocol import cluster_name
-from flows.clusters.skypilot.api import Rented
 from flows.reaper.found import ReapReport
 from flows.reaper.reap import reap_store
 from tests.fake_cloud import OFFER, offer
 from tests.fake_run import FakeRun
-from tests.flows.reaper.test_reap import Told
+from tests.flows.reaper.test_reap import FakeSky, Told
 from tests.warehouse.ledger.test_ledger import elsewhere
 from warehouse.ledger.claims import IDLE_S
 from warehouse.ledger.clock import SYSTEM, iso_of, moment_s
@@ -23,21 +22,13 @@ AWS = OFFER.model_copy(update={"region": "us-west-2", "zone": "us-west-2a"})
 RUNPOD = offer().model_copy(update={"cloud": "runpod"})
 
 
-class NothingInSky:
-    def rented(self, names: list[str] | None = None, *, refresh: bool = False) -> list[Rented]:
-        return []
-
-    def take_down(self, name: str, *, purge: bool = False) -> bool:
-        raise AssertionError("there is nothing to take down")
-
-
 def reaped(folder: Path, rented: Offer, aws: Told, ago_s: float = 7200) -> tuple[ReapReport, PlacementStory]:
     """The report of one reaper, and what became of a placement that was asked for so long ago."""
     run = FakeRun(folder)
     store = run.ledger.store
     name = cluster_name(store.url, "r1", run.key)
     run.placements.ask(name, rented, elsewhere("laptop"), iso_of(SYSTEM.now_s() - ago_s))
-    report = reap_store(store, NothingInSky(), [aws], SYSTEM.now_s(), dry_run=False, pause=lambda _: None)
+    report = reap_store(store, FakeSky(), [aws], SYSTEM.now_s(), dry_run=False, pause=lambda _: None)
     return report, run.story()
 
 

@@ -17,9 +17,9 @@ from flows.terminal.flow_process import MODULE, end_orphans
 from flows.terminal.prefect_session import DATABASE, CommandFailed, lay_database, our_environment
 from tasks.host import process_group
 from tests.command_lines import command_of
-from tests.fake_cloud import wait_for
 from tests.fake_run import write_user_configs
 from tests.flows.conftest import Sweep
+from tests.tasks.test_cell import wait_until
 
 
 def left_of(folder: Path) -> list[int]:
@@ -54,7 +54,7 @@ def test_what_has_no_flow_any_more_is_ended_and_another_flows_is_not(
     for number, group in enumerate(groups):
         process_group.record(group, tmp_path / f"{number}{process_group.RECORD_SUFFIX}")
     orphan, beside, living = sleeper(groups[0]), sleeper(groups[1]), sleeper(groups[1], "-m", MODULE)
-    wait_for(lambda: all(process_group.members(group) for group in groups), "they run")
+    wait_until(lambda: all(process_group.members(group) for group in groups), "they run")
     end_orphans(tmp_path)
     assert orphan.wait(60) == -signal.SIGTERM
     assert (beside.poll(), living.poll()) == (None, None)
@@ -66,14 +66,14 @@ def test_the_server_of_a_killed_orchestrator_is_ended_by_the_next_start(tmp_path
     command = ("run", write_user_configs(tmp_path, "ar"), "--run-id", "r1")
     killed = start_sweep(*command, FAKE_ENGINE_TOKEN_S="0.05")
     try:
-        wait_for(lambda: left_with(tmp_path, "uvicorn") and left_with(tmp_path, "tasks.cell"), "it measures", 120)
+        wait_until(lambda: left_with(tmp_path, "uvicorn") and left_with(tmp_path, "tasks.cell"), "it measures", 120)
         orphans = left_with(tmp_path, "uvicorn")
         for pid in [killed.pid, *left_with(tmp_path, MODULE)]:
             os.kill(pid, signal.SIGKILL)
         killed.communicate()
         assert set(orphans) <= set(left_of(tmp_path)), "Prefect's server outlives whoever started it"
         again = start_sweep(*command)
-        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in orphans), "the next start ends it", 120)
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in orphans), "the next start ends it", 120)
         again.send_signal(signal.SIGINT)
         said, _ = again.communicate(timeout=120)
         assert again.returncode == 130, said

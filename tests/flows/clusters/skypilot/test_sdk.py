@@ -25,7 +25,7 @@ from flows.clusters.skypilot.cluster import SkyCluster
 from flows.clusters.skypilot.launch_watch import LaunchBounds
 from flows.clusters.skypilot.server import SkyUnavailable
 from sky import exceptions
-from tests.fake_cloud import wait_for
+from tests.tasks.test_cell import wait_until
 from warehouse.ledger.outcomes import Ended
 
 JOB = CellJob("s3://b/p", "night", "0123456789abcdef")
@@ -158,7 +158,7 @@ def test_a_node_that_hangs_is_asked_one_thing_at_a_time_and_heard_when_it_wakes(
     dumb.wakes.set()
     monkeypatch.setattr("flows.clusters.skypilot.cluster.PATIENCE_S", 60.0)
     monkeypatch.setattr(sky_api, "job_log", lambda name, job_id, lines: ["its last line"])
-    wait_for(lambda: cluster.look(None, insist=True) is not None, "its word")
+    wait_until(lambda: cluster.look(None, insist=True) is not None, "its word")
 
 
 def test_the_log_of_a_job_that_another_flow_launched_is_its_newest_jobs(
