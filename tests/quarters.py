@@ -1,13 +1,10 @@
-"""Which slow tests a run has: all of them, or one quarter.
+"""Which slow tests a run has: all of them, or one quarter. `python -m tests.quarters` says which this commit runs.
 
 `make test` runs every fast test, every slow one of the `core`, and a quarter of the other slow tests. The commit's hash
 chooses the quarter, so each slow test runs in about one landing of four. `make test-all` runs everything.
 
 A slow test says about how long it takes, in seconds of the two-core machine: `pytest.mark.slow(30)`. The quarters take
-about the same time. Tests of one file in `tests/cloud` or `tests/engine` share a cloud or an engine: they stay
-together.
-
-    python -m tests.quarters        # which quarter this commit runs
+about the same time. Tests of a file in `tests/cloud` or `tests/engine` share a cloud or an engine: they stay together.
 """
 
 from __future__ import annotations

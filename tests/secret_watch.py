@@ -16,11 +16,10 @@ TOKEN_FILE = re.compile(rb"(?:^|\0)HF_TOKEN_PATH=([^\0]+)")
 
 
 class SecretWatch:
-    """What was seen so far.
+    """What was seen so far: `leaks` has a line for each command that showed a needle, `commands` all command lines.
 
-    `leaks` has a line for each command that showed a needle, `commands` all command lines, `of_users` each needle with
-    the commands of the user's own that have it in their environment, and `token_files` the mode and text of each file
-    with a needle that a process was told to read the hub's token from.
+    `of_users` has each needle with the commands of the user's own that have it in their environment, and `token_files`
+    the mode and text of each file with a needle that a process was told to read the hub's token from.
     """
 
     def __init__(self, *needles: str, of_the_user: str = "") -> None:

@@ -13,22 +13,11 @@ from configs.checkout import ROOT
 from flows.plans import make_plan
 from warehouse.ledger.verdicts import Reason
 
-PAGES = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "SECURITY.md",
-    "bench/README.md",
-    "bench/h200/README.md",
-    *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
-)
-OTHERS = (
-    "Makefile",
-    "prefect.yaml",
-    ".pre-commit-config.yaml",
-    ".github/workflows/test.yml",
-    *(f"sky/{path.name}" for path in (ROOT / "sky").iterdir()),
-)
+PAGES = [
+    str(path.relative_to(ROOT)) for pattern in ("*.md", "bench/**/*.md", "docs/*.md") for path in ROOT.glob(pattern)
+]
+OTHERS = ["Makefile", "prefect.yaml", ".pre-commit-config.yaml", ".github/workflows/test.yml"]
+OTHERS += [f"sky/{path.name}" for path in (ROOT / "sky").iterdir()]
 HISTORY = ("CHANGELOG.md", "docs/log.md")
 """Pages that may name what is gone."""
 

@@ -44,18 +44,12 @@ def night(lab: Lab, tmp_path: Path) -> Iterator[Night]:
         os.kill(pid, signal.SIGKILL)
 
 
-def _both_are_held(night: Night) -> bool:
-    """Whether both nodes have all rows of their last step in the store, and wait for its commit."""
-    return all(any("verdicts-" in key for key in night.parts(cell, "eval-tiny")) for cell in (0, 1))
-
-
-def _killed_with_two_clusters_up(night: Night) -> None:
+def _held(night: Night) -> subprocess.Popen[bytes]:
+    """The night's process, once both nodes have all rows of their last step in the store, and wait for its commit."""
     process = night.start()
-    night.wait(process, lambda: _both_are_held(night), "both nodes wait for their last commit")
-    for pid in orchestrators(night.folder):
-        os.kill(pid, signal.SIGKILL)
-    process.wait()
-    assert _living(night) == [1, 1]
+    held = lambda: all(any("verdicts-" in key for key in night.parts(cell, "eval-tiny")) for cell in (0, 1))  # noqa: E731
+    night.wait(process, held, "both nodes wait for their last commit")
+    return process
 
 
 def _living(night: Night) -> list[int]:
@@ -64,7 +58,11 @@ def _living(night: Night) -> list[int]:
 
 def test_if_nobody_starts_it_again_the_reaper_removes_both(night: Night) -> None:
     with night.lab.writes_held(LAST_COMMIT):
-        _killed_with_two_clusters_up(night)
+        process = _held(night)
+        for pid in orchestrators(night.folder):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+        assert _living(night) == [1, 1]
         night.sweep("reap", "--dry-run")
         assert _living(night) == [1, 1], "a live lease owns them"
     ended = lambda: all(night.is_measured(cell) and night.attempts(cell) for cell in (0, 1))  # noqa: E731
@@ -77,9 +75,8 @@ def test_if_nobody_starts_it_again_the_reaper_removes_both(night: Night) -> None
 
 
 def test_ctrl_c_takes_the_clusters_down_and_keeps_what_is_measured(night: Night) -> None:
-    process = night.start()
     with night.lab.writes_held(LAST_COMMIT):
-        night.wait(process, lambda: _both_are_held(night), "both nodes wait for their last commit")
+        process = _held(night)
         process.send_signal(signal.SIGINT)
         process.wait(PATIENCE_S)
     assert process.returncode == 130, night.said()

@@ -221,25 +221,21 @@ def test_an_empty_purse_stops_the_node_with_everything_measured_kept(
     assert node.is_down
 
 
-@pytest.mark.slow(12)
-def test_a_cluster_of_a_dead_flow_is_adopted_not_launched_again(run: FakeRun, node_python: Path) -> None:
+@pytest.mark.slow(25)
+@pytest.mark.parametrize("lives", [True, False])
+def test_what_a_dead_flow_left_is_adopted_not_launched_again_or_buried_first(
+    run: FakeRun, node_python: Path, lives: bool
+) -> None:
     node = FakeCluster(run, node_python, **SLOW)
-    placement = run.placements.ask("specsweep-x", offer(), "a dead flow", SYSTEM.now_iso())
-    node.process = run.start(node_python, **SLOW)
-    wait_until(lambda: run.leases.current() is not None, "the node's lease")
-    outcome = measured(run, context(run, FakeSite([node])))
-    assert (outcome.ended, outcome.attempts) == ("measured", 0)
-    assert run.ends() == ["done"] and placement.number == 1
-    assert [attempt.outcome for attempt in run.attempts()] == ["completed"]
-
-
-@pytest.mark.slow(13)
-def test_what_a_dead_flow_left_in_pieces_is_buried_first(run: FakeRun, node_python: Path) -> None:
-    node = FakeCluster(run, node_python)
     run.placements.ask("specsweep-x", offer(), "a dead flow", SYSTEM.now_iso())
-    assert measured(run, context(run, FakeSite([node]))).ended == "measured"
-    assert run.ends() == ["preempted", "done"]
-    assert [attempt.outcome for attempt in run.attempts()] == ["lost", "completed"]
+    if lives:
+        node.process = run.start(node_python, **SLOW)
+        wait_until(lambda: run.leases.current() is not None, "the node's lease")
+    outcome = measured(run, context(run, FakeSite([node])))
+    assert outcome.ended == "measured"
+    assert run.ends() == (["done"] if lives else ["preempted", "done"])
+    assert [attempt.outcome for attempt in run.attempts()] == (["completed"] if lives else ["lost", "completed"])
+    assert outcome.attempts == (0 if lives else 1)
 
 
 @pytest.mark.slow(14)

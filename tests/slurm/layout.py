@@ -113,9 +113,8 @@ def write_files(places: LabPaths, baked: Path, envs: Path) -> None:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     public = (places.home / ".ssh" / "id_ed25519.pub").read_text(encoding="ascii")
     _write(places.home / ".ssh" / "authorized_keys", public, 0o600)
-    cache = places.home / ".cache" / "specsweep"
-    cache.mkdir(parents=True)
-    (cache / "envs").symlink_to(envs)
+    (places.home / ".cache" / "specsweep").mkdir(parents=True)
+    (places.home / ".cache" / "specsweep" / "envs").symlink_to(envs)
 
 
 def _write_etc(root: Path, baked: Path) -> None:
