@@ -25,9 +25,7 @@ FIRST_SEEN = 4
 PREFILL_S = 0.4
 """Seconds that `caches` takes for a prompt that it doesn't know: no neighbour keeps an answer waiting for a third."""
 
-HELD_S = 1.5
-"""Seconds that `holds_back` waits: half as long again as what may be a busy front end's."""
-
+HELD_S = 1.5  # seconds that `holds_back` waits: half as long again as what may be a busy front end's
 DRIBBLE_S = 0.1
 """Seconds between two bytes of `dribbles`: less than any quiet time, and 64 bytes take longer than that of a test."""
 

@@ -23,11 +23,8 @@ GPQA = EvalStep(step="eval-gpqa", items=8)
 IFEVAL = EvalStep(step="eval-ifeval", items=2)
 TINY = EvalTinyStep(step="eval-tiny", items=5)
 
-RIGHT = 6
-"""Of eight answers to GPQA, by the reading that counts."""
-
-FIRST_READ_RIGHT = 2
-"""Of the same eight, by version 0."""
+RIGHT = 6  # of eight answers to GPQA, by the reading that counts
+FIRST_READ_RIGHT = 2  # of the same eight, by version 0
 
 
 def write_graded_run(ledger: Ledger, version: int = 0) -> PlannedCell:

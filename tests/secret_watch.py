@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-EVERY_S = 0.1
-"""Pause between two looks."""
-
+EVERY_S = 0.1  # pause between two looks
 TOKEN_FILE = re.compile(rb"(?:^|\0)HF_TOKEN_PATH=([^\0]+)")
 
 

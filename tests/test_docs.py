@@ -18,9 +18,7 @@ PAGES = [
 ]
 OTHERS = ["Makefile", "prefect.yaml", ".pre-commit-config.yaml", ".github/workflows/test.yml"]
 OTHERS += [f"sky/{path.name}" for path in (ROOT / "sky").iterdir()]
-HISTORY = ("CHANGELOG.md", "docs/log.md")
-"""Pages that may name what is gone."""
-
+HISTORY = ("CHANGELOG.md", "docs/log.md")  # pages that may name what is gone
 ROOMS = "bench|configs|flows|lab|tasks|tests|warehouse"
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FILE = re.compile(rf"(?<![\w/.-])(?:{ROOMS}|bin|docs|requirements|sky)/[\w./-]*")

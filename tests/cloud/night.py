@@ -28,8 +28,7 @@ from warehouse.ledger.store import open_store
 CANARY, STORE_CANARY = "canary-5f1d1c3e8a", "canary-of-the-store-0c7e"
 """Stand for the hub's token and a store's secret key; no argument, and no environment but the user's, may show them."""
 
-PLACES = ({"infra": "aws/us-east-1"}, {"infra": "aws/us-west-2"})
-"""Three zones of two regions."""
+PLACES = ({"infra": "aws/us-east-1"}, {"infra": "aws/us-west-2"})  # three zones of two regions
 
 SAME_WHEREVER = (
     "model precision k engine gpu weights step condition mode context_tokens output_tokens concurrency repeats "

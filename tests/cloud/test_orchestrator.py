@@ -33,8 +33,7 @@ from warehouse.ledger.store import open_store
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(390)]
 
-LAST_COMMIT = "steps/eval-tiny/commit.json"
-"""Held back, no cell gets measured: its node works until the test lets it."""
+LAST_COMMIT = "steps/eval-tiny/commit.json"  # held back, no cell gets measured: its node works until the test lets it
 
 
 @pytest.fixture

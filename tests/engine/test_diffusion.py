@@ -23,12 +23,8 @@ from tasks.prompts import Prompt
 pytestmark = [pytest.mark.engine, pytest.mark.slow(120)]
 
 SCALE = 0.01
-CANVAS, STEPS = 16, 3
-"""Asked of a checkpoint that has 32 tokens and 16 steps."""
-
-MAX_TOKENS = 40
-"""Two canvases and a part of the next."""
-
+CANVAS, STEPS = 16, 3  # asked of a checkpoint that has 32 tokens and 16 steps
+MAX_TOKENS = 40  # two canvases and a part of the next
 PLAN = make_plan("demo-diffusion")
 CELL = PLAN.cells[0].cell.model_copy(update={"canvas_length": CANVAS, "denoising_steps": STEPS})
 

@@ -33,8 +33,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow(240)]
 
 ITEMS, SMOKE_ITEMS = 150, 5
 
-EVALS = ("eval-gpqa", "eval-gpqa-inspect", "eval-haerae")
-"""One suite of each framework."""
+EVALS = ("eval-gpqa", "eval-gpqa-inspect", "eval-haerae")  # one suite of each framework
 
 SWEEP = """
 name: evals
@@ -104,8 +103,7 @@ class EvalRun:
         self.store = open_store(str(folder / "store"))
         self.ledger = Ledger(self.store, "evals")
         self.ledger.write_plan(plan)
-        self.answered: list[int] = []
-        """What the engine answered in each attempt at the AR cell."""
+        self.answered: list[int] = []  # what the engine answered in each attempt at the AR cell
         self.ar, self.mtp = (planned.cell.cell_key for planned in plan.cells)
 
     def start(self, key: str) -> subprocess.Popen[str]:

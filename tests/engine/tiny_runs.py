@@ -23,8 +23,7 @@ from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Attempt, Leases
 from warehouse.ledger.store import open_store
 
-OTHERS_SHARE = "others-share"
-"""Beside a store: of all processors' time, what others took while it was measured, 0 to 1."""
+OTHERS_SHARE = "others-share"  # beside a store: of all processors' time, what others took while it was measured, 0 to 1
 
 
 def start(sweep: str, folder: Path) -> subprocess.Popen[str]:
@@ -87,9 +86,7 @@ class TinyRun:
 
 LOAD = ("step", "condition", "mode")
 
-OF_STARTS = ("start_sd", "tok_s_lo", "tok_s_hi")
-"""What only several starts tell of a rate."""
-
+OF_STARTS = ("start_sd", "tok_s_lo", "tok_s_hi")  # what only several starts tell of a rate
 OF_A_PAIR = ("ratio", "ratio_lo", "ratio_hi", "ratio_p", "ratio_p_holm")
 
 CLAIMED = ("speedup", "speedup_lo", "speedup_hi")
@@ -101,9 +98,7 @@ MOST_STALLED = 0.5
 """Share of a run's streamed rows that may be accused of a stall. Beside other tests, at a load of ten, 3 of 52 of
 k-sweep-tiny's were, at one or two 1 of 96 of speed-bench-tiny's and none of depth-tiny's 12 (2026-11-25)."""
 
-FEWEST_STREAMED = 4
-"""Of fewer rows a single pause may be in more than half."""
-
+FEWEST_STREAMED = 4  # of fewer rows a single pause may be in more than half
 SPEEDS = ("depth decode", "depth prefill", "load natural", "prompts natural", "throughput fixed", "throughput natural")
 """Steps and modes that tell tokens per second."""
 
@@ -123,8 +118,7 @@ class Due(NamedTuple):
 
     columns: str
     places: tuple[str, ...]
-    among: pl.Expr = pl.lit(True)
-    """Rows of which it can be asked; where none of them is ok, nobody asks."""
+    among: pl.Expr = pl.lit(True)  # rows of which it can be asked; where none of them is ok, nobody asks
 
 
 DUE = (

@@ -41,20 +41,15 @@ from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import MachineEnd, Offer
 from warehouse.ledger.store.protocol import Seen
 
-NIGHT_S = 1_798_840_800.0
-"""When it begins: 1 January 2027, 22:00 UTC."""
-
+NIGHT_S = 1_798_840_800.0  # when it begins: 1 January 2027, 22:00 UTC
 ZONES = {"us-central1-a": 3, "us-east5-a": 2, "europe-west4-b": 2, "us-west1-a": 0}
 """Spot machines that there are at once; the last zone never has any. On demand there always is one."""
 
-GOOD_S, DRY_S = 5 * 3600.0, 1.5 * 3600.0
-"""Mean length of a spell with spot capacity in a zone, and of one without."""
-
+GOOD_S, DRY_S = 5 * 3600.0, 1.5 * 3600.0  # mean length of a spell with spot capacity in a zone, and of one without
 ASKING_S, LAUNCH_S, SETUP_S, TEARDOWN_S = 2.0, 300.0, 30.0, 20.0
 """Until a cloud says that it has none; until a machine is up; its setup; `down`."""
 
-STORED_EVERY_S = 60.0
-"""Longest span between two parts."""
+STORED_EVERY_S = 60.0  # longest span between two parts
 
 
 class Clock(StoppableClock):
@@ -270,8 +265,7 @@ class Clouds:
     def __init__(self, clock: Clock, store: NightStore, reclaimed_per_hour: float, seed: int) -> None:
         self.clock, self.store, self.rng = clock, store, random.Random(seed)
         self._risk_s = -math.log(1 - reclaimed_per_hour) / 3600
-        self.lost_s: list[float | None] = []
-        """Of each reclaim; None where nothing was being measured."""
+        self.lost_s: list[float | None] = []  # of each reclaim; None where nothing was being measured
         self.rented_s = 0.0
         self.taken = dict.fromkeys(ZONES, 0)
         self._turns = {zone: self._spells() for zone in ZONES}

@@ -117,8 +117,7 @@ def seconds_running(flow_run: dict[str, Any]) -> float:
     return (datetime.now(UTC) - datetime.fromisoformat(started.replace("Z", "+00:00"))).total_seconds()
 
 
-SILENCE_S = 12
-"""Shorter than any heartbeat, so that each flow run looks dead: who is acted on is the question."""
+SILENCE_S = 12  # shorter than any heartbeat, so that each flow run looks dead: who is acted on is the question
 
 INNOCENT = """
 import time

@@ -16,8 +16,7 @@ from tasks.host.environment_spec import cache_folder
 from tests.cloud.checks import SHORT
 from tests.slurm.machine import Machine
 
-ASKED = "SPECSWEEP_SLURM"
-"""Set by `make test-slurm`; without it the tests are skipped."""
+ASKED = "SPECSWEEP_SLURM"  # set by `make test-slurm`; without it the tests are skipped
 
 COMMANDS = {
     "slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client", "munged": "munge", "rsync": "rsync",

@@ -12,9 +12,7 @@ from lab.paths import FLEET_UID, LabPaths
 CLUSTER, HOST, USER = "pocket", "slurmlab", "lab"
 """Names of the cluster, of its only machine, and of the user who is logged in there and runs its daemons."""
 
-SPOT, URGENT = "spot", "urgent"
-"""Partitions: a job of the second takes the GPUs from jobs of the first."""
-
+SPOT, URGENT = "spot", "urgent"  # partitions: a job of the second takes the GPUs from jobs of the first
 ADDRESS = "10.77.0.1"
 """Of the machine, within its own network: Slurm's daemons start on no machine that has loopback only."""
 

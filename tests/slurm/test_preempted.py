@@ -23,9 +23,7 @@ from tests.slurm.layout import CLUSTER, GPUS, SPOT, URGENT
 from tests.slurm.machine import Machine
 from tests.slurm.unheard import NAME
 
-TOKEN_S = 0.02
-"""Seconds per token of the fake engine: long enough a step to strike in it."""
-
+TOKEN_S = 0.02  # seconds per token of the fake engine: long enough a step to strike in it
 CELLS = 2
 SWEEP = (sys.executable, "-m", "flows.terminal")
 

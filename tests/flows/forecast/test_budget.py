@@ -30,8 +30,7 @@ TOTAL_USD = EXPECTED.usd_spot or 0.0
 DEAREST = max(EXPECTED.cells, key=lambda cell: cell.usd_spot or 0.0)
 FILE = "configs/sweeps/full.yaml"
 KEY, OTHER = (planned.cell.cell_key for planned in FULL.cells[:2])
-RICH = ZONE_A.model_copy(update={"price_usd_h": 3600.0})
-"""One dollar a second."""
+RICH = ZONE_A.model_copy(update={"price_usd_h": 3600.0})  # one dollar a second
 
 
 class Clock:

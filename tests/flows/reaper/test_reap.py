@@ -127,8 +127,7 @@ class Scene:
         self.accounts = [ec2.account]
         self.name = cluster_name(self.store.url, "r1", self.run.key)
         self.placements = self.run.placements
-        self.meanwhile: Callable[[], object] = lambda: None
-        """What happens between the reaper's two looks."""
+        self.meanwhile: Callable[[], object] = lambda: None  # what happens between the reaper's two looks
         self.paused_s: list[float] = []
 
     def ask(self) -> None:

@@ -24,11 +24,8 @@ from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Offer, PlacementEnd, Placements
 from warehouse.ledger.store import open_store
 
-START_S = 1_800_000_000.0
-"""The first moment of every simulation."""
-
-ASKING_S = 2.0
-"""How long a cloud takes to say that it has no capacity."""
+START_S = 1_800_000_000.0  # the first moment of every simulation
+ASKING_S = 2.0  # how long a cloud takes to say that it has no capacity
 
 
 def offer(zone: str, *, spot: bool = True, price_usd_h: float | None = None) -> Offer:

@@ -36,8 +36,7 @@ class HangingSky:
 
     def __init__(self, ec2: Ec2) -> None:
         self.ec2, self.cancelled, self.machine = ec2, threading.Event(), ""
-        self.spot, self.deaf = True, 0
-        """`deaf`: how often it does not hear that it shall cancel."""
+        self.spot, self.deaf = True, 0  # `deaf`: how often it does not hear that it shall cancel
 
     def call(self, request: object, log: Path, started: Callable[[str], None]) -> Any:
         self.machine = self.ec2.rent(NAME, spot=self.spot)
