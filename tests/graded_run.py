@@ -23,9 +23,6 @@ GPQA = EvalStep(step="eval-gpqa", items=8)
 IFEVAL = EvalStep(step="eval-ifeval", items=2)
 TINY = EvalTinyStep(step="eval-tiny", items=5)
 
-RIGHT = 6  # of eight answers to GPQA, by the reading that counts
-FIRST_READ_RIGHT = 2  # of the same eight, by version 0
-
 
 def write_graded_run(ledger: Ledger, version: int = 0) -> PlannedCell:
     """One cell with three evaluations, the first two graded by readers of `version`: 0, or today's."""
@@ -47,8 +44,8 @@ def gpqa_answers() -> list[Paired]:
     found = []
     for number in range(8):
         asked = item(number, "C")
-        first = "(C)" if number < FIRST_READ_RIGHT else "(A)"
-        body = f"{first} comes to mind.\n\n**Answer: ({'C' if number < RIGHT else 'B'})**"
+        first = "(C)" if number < 2 else "(A)"
+        body = f"{first} comes to mind.\n\n**Answer: ({'C' if number < 6 else 'B'})**"
         said = exchange(asked, body, completion_tokens=100 + number)
         found.append(Paired(asked, graded(asked, body, extracted="[invalid]"), said))
     return found

@@ -17,9 +17,8 @@ from flows.clusters.skypilot.home import HOME_VARIABLE
 from lab.cloud import Instance, Lab
 from lab.paths import INSIDE
 from tests.cloud.checks import server_log, wait_until
-from tests.command_lines import command_of, run_python
+from tests.command_lines import SecretWatch, command_of, run_python
 from tests.rented_run import RentedRun, copy_fake_engine, write_night
-from tests.secret_watch import SecretWatch
 from tests.tasks.test_cell import processes_with
 from warehouse.dataset.snapshot import read_current
 from warehouse.ledger.clock import SYSTEM, seconds_between

@@ -18,9 +18,9 @@ from configs.checkout import ROOT
 from flows.cell import measure_cell
 from flows.clusters.protocol import CellJob
 from flows.flow_heartbeat import FlowHeartbeatSender
-from tests.cut_line import CutLine
 from tests.fake_cloud import FakeCluster, FakeSite, context
 from tests.fake_run import FakeRun
+from tests.loopback import CutLine
 from tests.tasks.test_cell import wait_until
 from tests.warehouse.ledger.store.conftest import BUCKET, S3Server
 from warehouse.ledger.owner import owner_name

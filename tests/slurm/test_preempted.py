@@ -17,8 +17,8 @@ import yaml
 from configs.checkout import ROOT
 from tests.cloud.checks import wait_until
 from tests.cloud.night import CANARY
+from tests.command_lines import SecretWatch
 from tests.rented_run import PATIENCE_S, RentedRun, copy_fake_engine, write_night
-from tests.secret_watch import SecretWatch
 from tests.slurm.layout import CLUSTER, GPUS, SPOT, URGENT
 from tests.slurm.machine import Machine
 from tests.slurm.unheard import NAME

@@ -15,8 +15,8 @@ import pytest
 from tasks import outbox
 from tasks.outbox import BOUND_VARIABLE, CellLost, Outbox, outbox_folder, send_left
 from tasks.runner import HeartbeatSender
-from tests.cut_line import CutLine
 from tests.fake_run import FakeRun
+from tests.loopback import CutLine
 from tests.warehouse.ledger.store.conftest import BUCKET, S3Server, s3_server
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Leases

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import boto3
 import pytest
@@ -20,7 +21,7 @@ from rich.console import Console
 
 from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, NotAsked, Sighting
 from flows.clusters.clouds.aws import AwsAccount
-from flows.clusters.clouds.gcp import GcpProject, Login
+from flows.clusters.clouds.gcp import GcpProject
 from flows.clusters.protocol import LABEL, PREFIX, cluster_name, store_hash
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
@@ -442,7 +443,9 @@ def test_a_living_flow_keeps_its_clusters_from_the_reapers_of_other_stores_howev
     expired = {EXPIRY_LABEL: str(int(time.time()) - 60), LABEL: store_hash(other.ledger.store.url)}
     alive, lookalike = scene.ec2.rent(name, "us-west-2", **expired), scene.ec2.rent(f"{name}0", **expired)
     said: list[str] = []
-    ExpiryRenewer([name], [scene.ec2.account, GcpProject(log_in=_no_login)], said.append).renew()
+    ExpiryRenewer(
+        [name], [scene.ec2.account, GcpProject(log_in=Mock(side_effect=NotAsked("no credentials")))], said.append
+    ).renew()
     why = scene.reaped(name).fate.why
     assert why.startswith(("of another store, expires in 23h", "of another store, expires in 24h00m")) and not said
     assert scene.ec2.state(alive, "us-west-2") == "running" and scene.ec2.state(lookalike) != "running"
@@ -454,10 +457,6 @@ def test_a_laptop_that_wakes_between_the_two_looks_keeps_its_clusters(scene: Sce
     scene.meanwhile = ExpiryRenewer([other], [scene.ec2.account], print).renew
     assert scene.reaped(other).done == "left" and scene.paused_s == [SECOND_LOOK_S]
     assert scene.ec2.state(instance) == "running"
-
-
-def _no_login() -> Login:
-    raise NotAsked("no credentials")
 
 
 @pytest.mark.parametrize("kind", [CloudError, RuntimeError])

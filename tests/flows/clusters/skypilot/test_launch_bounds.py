@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -66,10 +67,6 @@ def sky(cloud: Ec2, monkeypatch: pytest.MonkeyPatch) -> HangingSky:
     return fake
 
 
-def gone() -> str | None:
-    raise StoreAway("s3://b/p does not answer")
-
-
 def cluster_of(folder: Path, bounds: LaunchBounds, name: str = NAME, *, stopped: bool = False) -> SkyCluster:
     return SkyCluster(name, lambda job: nullcontext(), OFFER, folder / "launch.log", lambda: stopped, bounds)
 
@@ -118,13 +115,7 @@ def test_the_machine_of_a_cell_that_another_flow_has_taken_over_is_left_to_it(sk
 
 
 def test_an_odd_error_does_not_end_the_watch(sky: HangingSky, tmp_path: Path) -> None:
-    troubles = [StoreError("403 RequestTimeTooSkewed"), ValueError("odd")]
-
-    def over() -> str | None:
-        if troubles:
-            raise troubles.pop()
-        return SPENT
-
+    over = Mock(side_effect=[ValueError("odd"), StoreError("403 RequestTimeTooSkewed"), *[SPENT] * 99])
     assert str(launch(tmp_path, LaunchBounds(1.0, over, lambda: True))) == SPENT
     assert sky.state == "terminated"
 
@@ -148,17 +139,13 @@ def test_a_machine_on_demand_is_terminated_not_stopped_when_it_powers_itself_off
 
 
 def test_a_store_that_is_away_ends_nothing_and_the_deadline_holds_all_the_same(sky: HangingSky, tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    def away() -> str | None:
-        asked.append("purse")
-        return SPENT if len(asked) == 3 else gone()
-
-    cut = launch(tmp_path, LaunchBounds(1.0, away, lambda: True))
-    assert str(cut) == SPENT and len(asked) == 3, "it is asked until it answers"
+    away = StoreAway("s3://b/p does not answer")
+    asked = Mock(side_effect=[away, away, SPENT])
+    cut = launch(tmp_path, LaunchBounds(1.0, asked, lambda: True))
+    assert str(cut) == SPENT and asked.call_count == 3, "it is asked until it answers"
 
     sky.cancelled.clear()
-    assert "cloud.launch_h" in str(launch(tmp_path, LaunchBounds(1e-4, gone, lambda: True)))
+    assert "cloud.launch_h" in str(launch(tmp_path, LaunchBounds(1e-4, Mock(side_effect=away), lambda: True)))
     assert sky.state == "terminated"
 
 

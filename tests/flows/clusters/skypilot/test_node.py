@@ -20,7 +20,7 @@ from configs.checkout import ROOT
 from flows.clusters.skypilot.carried import carried, values_of
 from flows.clusters.skypilot.task_file import TaskFileError, load_task, require_no_keys_in_mounts
 from flows.terminal.doctor import node_keys, policy
-from tests.secret_watch import SecretWatch
+from tests.command_lines import SecretWatch
 from tests.tasks.test_cell import wait_until
 from warehouse.ledger.store.s3 import S3Store
 
