@@ -49,9 +49,9 @@ def fine_again(lab: Lab) -> None:
     clear_weather(lab.weather)
 
 
-def new_lab_folder() -> Path:
-    """For a lab's folder, which makes it."""
-    return SHORT / f"sl{uuid4().hex[:8]}"
+def new_lab() -> Lab:
+    """One that is not up yet, and makes its folder."""
+    return Lab(SHORT / f"sl{uuid4().hex[:8]}")
 
 
 def run_sky(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:

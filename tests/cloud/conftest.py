@@ -10,7 +10,8 @@ import pytest
 
 from lab.cloud import Lab
 from lab.requirements import why_not
-from tests.cloud.checks import SHORT, BodyShell, Sky, fine_again, new_lab_folder, nothing_left, run_sky, silent
+from tests.cloud import checks
+from tests.cloud.checks import SHORT, BodyShell, Sky, fine_again, nothing_left, run_sky, silent
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +26,7 @@ def new_lab(lab_allowed: None) -> Iterator[Callable[..., Lab]]:
     made: list[Lab] = []
 
     def make(*, up: bool = False) -> Lab:
-        made.append(Lab(new_lab_folder()))
+        made.append(checks.new_lab())
         if up:
             made[-1].up(silent)
         return made[-1]
@@ -37,7 +38,7 @@ def new_lab(lab_allowed: None) -> Iterator[Callable[..., Lab]]:
 
 @pytest.fixture(scope="session")
 def session_lab(lab_allowed: None) -> Iterator[Lab]:
-    lab = Lab(new_lab_folder())
+    lab = checks.new_lab()
     try:
         lab.up(silent)
         yield lab

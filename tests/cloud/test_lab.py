@@ -64,10 +64,7 @@ class Traces(NamedTuple):
 
 
 def touching(root: str) -> set[int]:
-    """Processes with an open file, or their folder, below a root: seen by what they hold.
-
-    SkyPilot's executors overwrite their environment, outlive a killed server, and hold 250 MB each.
-    """
+    """Processes with an open file, or their folder, below a root: SkyPilot's executors overwrite their environment."""
     found = set()
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and int(process.name) != os.getpid():

@@ -83,7 +83,12 @@ def rehearsal(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
         with PrefectSession(ours.folder / "prefect", ours.settings) as session:
             session.start(lambda _: None)
             done = deploy(session, ours, "disturbed")
-            reclaim_inside_a_step(ours, "disturbed", ours.ar)
+            with ours.lab.writes_held(f"runs/disturbed/cells/{ours.ar}/steps/throughput/parts"):
+                leases = Leases(ours.ledger("disturbed"), ours.ar)
+                inside = lambda: (beat := leases.heartbeat()) is not None and beat.step == "throughput"  # noqa: E731
+                wait_until(inside, "the AR cell is in its throughput step", 1500, SELDOM_S)
+                name = cluster_name(ours.lab.store_url, "disturbed", ours.ar)
+                ours.lab.preempt(next(i.cluster for i in ours.lab.instances() if i.cluster.startswith(name)))
             wait_until(done, "the disturbed run", 1500, SELDOM_S)
             wait_until(deploy(session, ours, "calm"), "the calm run", 1500, SELDOM_S)
             ours.prefect_files = [path for path in (ours.folder / "prefect").rglob("*") if path.is_file()]
@@ -106,15 +111,6 @@ def deploy(session: PrefectSession, ours: Rehearsal, run_id: str) -> Callable[[]
         return bool(state["type"] == "COMPLETED")
 
     return done
-
-
-def reclaim_inside_a_step(ours: Rehearsal, run_id: str, key: str) -> None:
-    leases = Leases(ours.ledger(run_id), key)
-    with ours.lab.writes_held(f"runs/{run_id}/cells/{key}/steps/throughput/parts"):
-        inside = lambda: (beat := leases.heartbeat()) is not None and beat.step == "throughput"  # noqa: E731
-        wait_until(inside, "the AR cell is in its throughput step", 1500, SELDOM_S)
-        name = cluster_name(ours.lab.store_url, run_id, key)
-        ours.lab.preempt(next(i.cluster for i in ours.lab.instances() if i.cluster.startswith(name)))
 
 
 def test_it_goes_on_in_another_zone(rehearsal: Rehearsal) -> None:

@@ -1,6 +1,9 @@
 """Two cells on Slurm, and an urgent job that takes their GPUs in the middle of a step: both get measured.
 
-Real SkyPilot, the fake engine, started as the machine's user starts it.
+Real SkyPilot, the fake engine, started as the machine's user starts it. Run on the machine as a program, this file
+launches a cluster without a node runner, of which nobody hears, and asks only SkyPilot. It prints `up`, and when the
+cluster has ended how `SkyCluster.look` says it has, as one JSON document; then it launches and takes down another of
+that name, as a flow would that goes on.
 """
 
 from __future__ import annotations
@@ -8,21 +11,32 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from configs.checkout import ROOT
+from flows.clusters.protocol import CellJob, cluster_name
+from flows.clusters.skypilot import api as sky_api
+from flows.clusters.skypilot.api import offers
+from flows.clusters.skypilot.cluster import SkyCluster
+from flows.clusters.skypilot.launch_watch import LaunchBounds
+from flows.clusters.skypilot.task_file import Rental, load_task, sky_task, task_for
 from tests.cloud.checks import wait_until
 from tests.cloud.night import CANARY
 from tests.command_lines import SecretWatch
 from tests.rented_run import PATIENCE_S, RentedRun, copy_fake_engine, write_night
 from tests.slurm.layout import CLUSTER, GPUS, SPOT, URGENT
 from tests.slurm.machine import Machine
-from tests.slurm.unheard import NAME
 
+JOB = CellJob("/nowhere", "unheard", "0" * 16)
+NAME = cluster_name(*JOB[:3])
 TOKEN_S = 0.02  # seconds per token of the fake engine: long enough a step to strike in it
 CELLS = 2
 SWEEP = (sys.executable, "-m", "flows.terminal")
@@ -138,7 +152,7 @@ def test_the_report_has_both_attempts_without_a_price(survived: SlurmNight) -> N
 
 def test_a_node_that_nobody_hears_of_is_preempted_by_skypilots_word(survived: SlurmNight) -> None:
     machine, task = survived.machine, str(survived.folder / "task.yaml")
-    process = machine.start([sys.executable, "-m", "tests.slurm.unheard", task], survived.log)
+    process = machine.start([sys.executable, "-m", "tests.slurm.test_preempted", task], survived.log)
     survived.wait(process, lambda: "up" in _lines(survived.log), "the cluster is up")
     urgent = survived.take_gpus()
     survived.wait(process, lambda: _endings(survived.log), "SkyPilot says that it is gone")
@@ -173,3 +187,33 @@ def test_a_machine_that_is_down_leaves_nothing_behind(machine: Machine, survived
     assert not machine.processes() and not machine.places.root.exists()
     names = {NAME, *(survived.cluster(cell) for cell in BOTH)}
     assert not [path for path in Path("/tmp").iterdir() if path.name.rpartition("-")[0] in names]
+
+
+def main() -> None:
+    file = load_task(sys.argv[1])
+    file = file._replace(config=file.config | {"setup": "true", "run": "sleep infinity"})
+    offer = offers(sky_task(file))[0]
+
+    @contextmanager
+    def task_of(job: CellJob) -> Iterator[Any]:
+        yield task_for(file, Rental(job, offer, None, time.time() + 3600, None, None), {})
+
+    bounds = LaunchBounds(1.0, lambda: None, lambda: True)
+    cluster = SkyCluster(NAME, task_of, offer, Path.home() / "unheard" / "launch.log", lambda: False, bounds)
+    cluster.launch(JOB)
+    (rented,) = sky_api.rented([NAME])
+    print("up", flush=True)
+    while (ending := cluster.look(None)) is None:
+        time.sleep(1)
+    cluster.down()
+    print(json.dumps(ending._asdict()), flush=True)
+    # SkyPilot's clean-up of a preempted job may be cut short; what it leaves has to go with the next job of its name
+    left = Path.home() / ".sky_clusters" / str(rented.name_on_cloud) / ".sky" / "locks" / ".job_1.lock"
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.touch()
+    cluster.launch(JOB)
+    cluster.down()
+
+
+if __name__ == "__main__":
+    main()
