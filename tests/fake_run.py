@@ -120,7 +120,7 @@ class FakeRun:
     def start(
         self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str
     ) -> subprocess.Popen[str]:
-        argv = [python, "-m", "tasks.cell", "--store", self.store_url, "--run", "r1", "--cell", self.key]
+        argv = [str(python), "-m", "tasks.cell", "--store", self.store_url, "--run", "r1", "--cell", self.key]
         return start([*argv, *arguments], self.env(lie) | env)
 
     def env(self, lie: str) -> dict[str, str]:

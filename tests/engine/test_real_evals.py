@@ -98,8 +98,8 @@ class EvalRun:
             (folder / name).write_text(text, encoding="utf-8")
         plan = expand(load_sweep(str(folder / "sweep.yaml")), revision_of=revision_of)
         words = taken_for_another(plan.cells[0].cell.model)
-        argv = [engine_python, ROOT / "tests/engine/damage.py", folder_of("target"), damaged, *words]
-        subprocess.run(argv, check=True, timeout=120)
+        damage = ROOT / "tests/engine/damage.py"
+        subprocess.run([engine_python, damage, folder_of("target"), damaged, *words], check=True, timeout=120)
         self.store = open_store(str(folder / "store"))
         self.ledger = Ledger(self.store, "evals")
         self.ledger.write_plan(plan)
@@ -107,7 +107,7 @@ class EvalRun:
         self.ar, self.mtp = (planned.cell.cell_key for planned in plan.cells)
 
     def start(self, key: str) -> subprocess.Popen[str]:
-        argv = [ensure("node"), "-m", "tasks.cell", "--store", self.store.url, "--run", "evals", "--cell", key]
+        argv = [str(ensure("node")), "-m", "tasks.cell", "--store", self.store.url, "--run", "evals", "--cell", key]
         return start([*argv, "--heartbeat-s", "1", "--deadline-s", "3"], self.env)
 
     def parts(self, key: str, step: str) -> list[Path]:

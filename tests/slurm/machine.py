@@ -38,7 +38,8 @@ class Machine:
         subprocess.run(["chown", "--recursive", "--no-dereference", f"{FLEET_UID}:{FLEET_UID}", root], check=True)
         unshare = ["unshare", *NAMESPACES, "--propagation", "private", "--mount-proc", "--fork", "--kill-child"]
         with (root / "log" / "machine.log").open("ab") as log:
-            argv = [*unshare, sys.executable, "-m", "tests.slurm.inside", root, *exposed_paths(layer), ROOT]
+            seen = map(str, (root, *exposed_paths(layer), ROOT))
+            argv = [*unshare, sys.executable, "-m", "tests.slurm.inside", *seen]
             env = self.env | {"PYTHONPATH": str(ROOT)}
             self._process = subprocess.Popen(argv, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until(self._is_ready, "Slurm has an idle node and ssh lets its user in")

@@ -49,11 +49,11 @@ class Ec2:
         self.account = AwsAccount()
         self._clients: dict[str, Any] = {}
 
-    def rent(self, name: str, region: str = "us-east-1", *, spot: bool = True, **labels: str) -> str:
+    def rent(self, name: str, region: str = "us-east-1", market: str = "spot", **labels: str) -> str:
         tag = f"{name}-12ab34cd"
         named = {"Name": tag, "ray-cluster-name": tag, CLUSTER_TAG: tag, **labels}
         tags = {"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in named.items()]}
-        market = {"InstanceMarketOptions": {"MarketType": "spot"}} if spot else {}
+        options = {"InstanceMarketOptions": {"MarketType": "spot"}} if market == "spot" else {}
         with self.client(region) as client:
             answer = client.run_instances(
                 ImageId="ami-12c6146b",
@@ -61,7 +61,7 @@ class Ec2:
                 MinCount=1,
                 MaxCount=1,
                 TagSpecifications=[tags],
-                **market,
+                **options,
             )
         return str(answer["Instances"][0]["InstanceId"])
 

@@ -37,10 +37,10 @@ class HangingSky:
 
     def __init__(self, ec2: Ec2) -> None:
         self.ec2, self.cancelled, self.machine = ec2, threading.Event(), ""
-        self.spot, self.deaf = True, 0  # `deaf`: how often it does not hear that it shall cancel
+        self.market, self.deaf = "spot", 0  # `deaf`: how often it does not hear that it shall cancel
 
     def call(self, request: object, log: Path, started: Callable[[str], None]) -> Any:
-        self.machine = self.ec2.rent(NAME, spot=self.spot)
+        self.machine = self.ec2.rent(NAME, market=self.market)
         started("request-1")
         assert self.cancelled.wait(PATIENCE_S), "nobody cuts the launch short"
         raise RuntimeError("the request was cancelled")
@@ -123,7 +123,7 @@ def test_an_odd_error_does_not_end_the_watch(sky: HangingSky, tmp_path: Path) ->
 def test_a_machine_on_demand_is_terminated_not_stopped_when_it_powers_itself_off(
     sky: HangingSky, tmp_path: Path
 ) -> None:
-    sky.spot = False
+    sky.market = "on demand"
     looks: list[str] = []
 
     def over() -> str | None:

@@ -30,7 +30,7 @@ CELL = {"SPECSWEEP_RUN": "no-such-run", "SPECSWEEP_CELL": "0123456789abcdef"}
 
 def _as_sky_does(root: Path, script: Path, line: str, **env: str) -> subprocess.Popen[str]:
     script.write_text(f"cd {root}\n{line}\n", encoding="utf-8")
-    argv, nothing, pipe, same = ["bash", "-i", script], subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
+    argv, nothing, pipe, same = ["/bin/bash", "-i", str(script)], subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
     env = os.environ | CELL | env
     return subprocess.Popen(argv, env=env, text=True, start_new_session=True, stdin=nothing, stdout=pipe, stderr=same)
 
