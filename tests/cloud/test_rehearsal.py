@@ -17,7 +17,7 @@ from flows.plans import make_plan
 from flows.terminal.prefect_session import PrefectSession
 from lab.cloud import Lab
 from tests.cloud.night import CANARY, SAME_WHEREVER
-from tests.prefect_api import SELDOM_S, api
+from tests.flows.test_prefect import SELDOM_S, api
 from tests.tasks.test_cell import wait_until
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Leases

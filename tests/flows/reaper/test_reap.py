@@ -56,13 +56,9 @@ class Ec2:
         options = {"InstanceMarketOptions": {"MarketType": "spot"}} if market == "spot" else {}
         with self.client(region) as client:
             answer = client.run_instances(
-                ImageId="ami-12c6146b",
-                InstanceType="p5.4xlarge",
-                MinCount=1,
-                MaxCount=1,
-                TagSpecifications=[tags],
+                ImageId="ami-12c6146b", InstanceType="p5.4xlarge", MinCount=1, MaxCount=1, TagSpecifications=[tags],
                 **options,
-            )
+            )  # fmt: skip
         return str(answer["Instances"][0]["InstanceId"])
 
     def state(self, instance_id: str, region: str = "us-east-1") -> str:
