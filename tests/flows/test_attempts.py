@@ -59,8 +59,7 @@ def test_a_reclaimed_node_is_replaced_and_nothing_committed_is_measured_again(ru
 
     site = FakeSite([first, second], [Launch(offer("east-1a")), Launch(offer("east-1b"))])
     outcome = measured(run, context(run, site), committed)
-    assert (outcome.ended, outcome.attempts) == ("measured", 2)
-    assert run.ends() == ["preempted", "done"]
+    assert (outcome.ended, outcome.attempts) == ("measured", 2) and run.ends() == ["preempted", "done"]
     words = [(end.interrupted, end.machine_ended_at) for story in run.placements.stories() if (end := story.end)]
     assert words == [(True, None), (False, "2026-11-20T12:00:00.000+00:00")], "what the cloud said of its machines"
     assert [attempt.outcome for attempt in run.attempts()] == ["lost", "completed"]
@@ -141,8 +140,7 @@ def test_places_and_machines_that_never_come_up_are_part_of_the_wait_that_a_swee
     outcome = measured(run, context(run, FakeSite([]))._replace(site=site, clock=clock, wait_h=0.5))
     assert outcome.ended == "failed"
     assert outcome.reason.startswith("no machine for 0.5 h (cloud.wait_h): ") and said in outcome.reason
-    assert 0.5 <= (clock.at_s - clock.begun_s) / 3600 < most_h
-    assert set(run.ends()) == {how}
+    assert 0.5 <= (clock.at_s - clock.begun_s) / 3600 < most_h and set(run.ends()) == {how}
 
 
 def test_a_failed_setup_goes_down_counts_as_a_try_and_has_a_row(run: FakeRun) -> None:
@@ -173,8 +171,7 @@ def test_a_runner_that_does_not_measure_is_tried_so_often_and_leaves_the_same_wo
     said: list[str] = []
     site = FakeSite([EndedWith(run)])
     outcome = measured(run, context(run, site, said.append))
-    assert (outcome.ended, outcome.attempts) == ("failed", 2)
-    assert run.ends() == [recorded] * 2
+    assert (outcome.ended, outcome.attempts) == ("failed", 2) and run.ends() == [recorded] * 2
     assert [attempt.outcome for attempt in run.attempts()] == [row] * 2 if row else not run.attempts()
     remembered = recorded if recorded == "job_failed" else None
     assert site.memory == [("east-1a", remembered)] * 2, "as a flow that starts later reads it off the record"
@@ -217,8 +214,7 @@ def test_an_empty_purse_stops_the_node_with_everything_measured_kept(
     outcome = measured(run, context(run, FakeSite([node]), purse=purse(spent)))
     assert outcome.ended == "failed" and "3.61 of 3.60 USD" in outcome.reason
     assert run.commit("smoke").verdict == "ok"
-    assert [attempt.outcome for attempt in run.attempts()] == run.ends() == ["stopped"]
-    assert node.is_down
+    assert [attempt.outcome for attempt in run.attempts()] == run.ends() == ["stopped"] and node.is_down
 
 
 @pytest.mark.slow(25)

@@ -111,6 +111,7 @@ def test_what_this_machine_lacks_is_one_line_before_anything_starts(
     assert not list((own.folder / "store").glob("runs/*"))
 
 
+TOO_OLD = "vLLM 0.28.0", "doesn't know --per-request-spec-decode-metrics", "install 0.29"
 ONE_CARD = "'--gpus' in the engine's command chooses cards", "choose with CUDA_VISIBLE_DEVICES"
 
 
@@ -135,14 +136,8 @@ def test_an_engine_that_is_not_there_is_one_line_with_the_remedy(own: Own, engin
 @pytest.mark.parametrize(
     ("field", "words"),
     [
-        (
-            "engine_args: [--per-request-spec-decode-metrics=summary]",
-            ("vLLM 0.28.0", "doesn't know --per-request-spec-decode-metrics", "install 0.29"),
-        ),
-        (
-            "needs_module: no_such_package",
-            ("technique 'ar'", "has no package 'no_such_package'", "`optional: true`"),
-        ),
+        ("engine_args: [--per-request-spec-decode-metrics=summary]", TOO_OLD),
+        ("needs_module: no_such_package", ("technique 'ar'", "has no package 'no_such_package'", "`optional: true`")),
     ],
     ids=["arguments", "package"],
 )

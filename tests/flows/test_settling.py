@@ -110,8 +110,7 @@ def test_what_is_gone_is_billed_until_it_had_idled_out_and_its_end_is_marked(run
     assert [attempt.outcome for attempt in run.attempts()] == ["lost"]
     purse = Purse(run.ledger.store, "r1", Budget.model_validate({"run_usd": 5.0}), SYSTEM.now_s)
     spent = Spending(run.ledger.store, SYSTEM.now_s).of_run("r1")
-    assert spent.usd == pytest.approx((measured_s + IDLE_S) / 1000, abs=0.001)
-    assert purse.over_run() is None
+    assert spent.usd == pytest.approx((measured_s + IDLE_S) / 1000, abs=0.001) and purse.over_run() is None
 
 
 def test_work_that_was_done_while_nobody_looked_is_one_attempt_with_one_bill(run: FakeRun) -> None:

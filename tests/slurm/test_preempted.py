@@ -118,8 +118,7 @@ def survived(machine: Machine) -> SlurmNight:
 
 
 def test_no_process_shows_a_secret_and_the_engine_finds_it_in_a_file(survived: SlurmNight) -> None:
-    assert survived.watch.leaks == set()
-    assert survived.watch.token_files == {(0o600, CANARY)}
+    assert survived.watch.leaks == set() and survived.watch.token_files == {(0o600, CANARY)}
 
 
 def test_slurm_itself_preempted_both_jobs(survived: SlurmNight) -> None:

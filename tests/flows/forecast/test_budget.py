@@ -193,11 +193,16 @@ def test_what_fits(left: float | None, done: bool, fits: bool) -> None:
     assert Fit("run_usd", "run r", 30.0, 20.0, left, done).fits is fits
 
 
+def own_sweep(folder: Path, **cloud: object) -> str:
+    """`full` with other settings of its cloud."""
+    sweep = yaml.safe_load((ROOT / FILE).read_text(encoding="utf-8")) | {"name": "mine", "cloud": cloud}
+    (folder / "mine.yaml").write_text(yaml.safe_dump(sweep), encoding="utf-8")
+    return str(folder / "mine.yaml")
+
+
 def test_plan_shows_the_budgets_and_whether_they_fit(tmp_path: Path, finish_sweep: Finish) -> None:
-    sweep = yaml.safe_load((ROOT / FILE).read_text(encoding="utf-8"))
-    sweep |= {"name": "mine", "cloud": {"task": "h100-spot", "budget": {"cell_usd": 0.1, "run_usd": 200}}}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(sweep), encoding="utf-8")
-    said = finish_sweep("plan", str(tmp_path / "mine.yaml"))
+    budget = {"cell_usd": 0.1, "run_usd": 200}
+    said = finish_sweep("plan", own_sweep(tmp_path, task="h100-spot", budget=budget))
     cell, run = (line for line in said.splitlines() if line.split()[:1] in (["cell_usd"], ["run_usd"]))
     assert DEAREST.label in cell and f"${DEAREST.usd_spot:.2f}" in cell and "will not start" in cell
     assert f"${TOTAL_USD:.2f}" in run and run.split()[-1] == "fits"
@@ -214,6 +219,7 @@ def test_status_says_what_was_spent_and_what_is_up(ledger: Ledger, finish_sweep:
 
 
 Rented = Callable[..., Plan]
+Replaced = tuple[str, str]
 
 ON_DEMAND = "use_spot: true", "use_spot: false"
 ONE_ENTRY = "- infra: gcp", "- {infra: gcp, use_spot: true}"
@@ -223,16 +229,13 @@ ONE_ENTRY = "- infra: gcp", "- {infra: gcp, use_spot: true}"
 def rented(tmp_path: Path) -> Rented:
     """The plan of `full`, with other settings of its cloud, on a task that is h100-spot with some text replaced."""
 
-    def plan(*replaced: tuple[str, str], **cloud: object) -> Plan:
+    def plan(*replaced: Replaced, **cloud: object) -> Plan:
         task = (ROOT / "sky" / "h100-spot.yaml").read_text(encoding="utf-8")
         for old, new in replaced:
             assert old in task
             task = task.replace(old, new, 1)
         (tmp_path / "task.yaml").write_text(task, encoding="utf-8")
-        sweep = yaml.safe_load((ROOT / "configs" / "sweeps" / "full.yaml").read_text(encoding="utf-8"))
-        sweep |= {"name": "mine", "cloud": {"task": "task.yaml", **cloud}}
-        (tmp_path / "mine.yaml").write_text(yaml.safe_dump(sweep), encoding="utf-8")
-        return make_plan(str(tmp_path / "mine.yaml"))
+        return make_plan(own_sweep(tmp_path, task="task.yaml", **cloud))
 
     return plan
 
@@ -247,7 +250,7 @@ def rented(tmp_path: Path) -> Rented:
     ],
 )
 def test_what_would_be_rented_on_demand_is_planned_so_and_its_budget_has_to_bear_it(
-    rented: Rented, tmp_path: Path, replaced: tuple[tuple[str, str], ...], cloud: dict[str, object], why: str
+    rented: Rented, tmp_path: Path, ledger: Ledger, replaced: tuple[Replaced, ...], cloud: dict[str, Any], why: str
 ) -> None:
     plan = rented(*replaced, **cloud, budget={"run_usd": 80})
     left = expected(plan, None)
@@ -256,7 +259,6 @@ def test_what_would_be_rented_on_demand_is_planned_so_and_its_budget_has_to_bear
     done = CliRunner().invoke(app, ["plan", str(tmp_path / "mine.yaml"), "--store", str(tmp_path / "store")])
     said = " ".join(done.stdout.split())
     assert f"${left.usd_on_demand:.2f} on demand. On demand: {why}." in said and "too much: will not start" in said
-    ledger = Ledger(open_store(str(tmp_path / "store")), "mine")
     with pytest.raises(BudgetExceeded, match=f"forecast {left.usd_on_demand:.2f}") as refused:
         require_budget(ledger, plan)
     assert str(refused.value).endswith(f"; priced on demand: {why}")
@@ -267,7 +269,7 @@ def test_what_would_be_rented_on_demand_is_planned_so_and_its_budget_has_to_bear
     [((), {}), ((), {"finish_by_h": 8}), ((), {"on_demand_after": 1}), ((ON_DEMAND, ONE_ENTRY), {})],
 )
 def test_what_begins_on_spot_is_planned_so(
-    rented: Rented, replaced: tuple[tuple[str, str], ...], cloud: dict[str, object]
+    rented: Rented, replaced: tuple[Replaced, ...], cloud: dict[str, Any]
 ) -> None:
     plan = rented(*replaced, **cloud)
     left = expected(plan, None)
@@ -275,10 +277,9 @@ def test_what_begins_on_spot_is_planned_so(
 
 
 def test_a_deadline_counts_from_the_run_s_start_and_asks_nothing_of_what_is_measured(
-    rented: Rented, tmp_path: Path
+    rented: Rented, ledger: Ledger
 ) -> None:
     plan = rented(finish_by_h=12)
-    ledger = Ledger(open_store(str(tmp_path / "store")), "mine")
     ledger.write_plan(plan)
     assert expected(plan, ledger).spot
     began_s = ledger.clock.now_s() - 7 * 3600

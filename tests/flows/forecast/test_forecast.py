@@ -66,8 +66,7 @@ def test_committed_steps_are_not_paid_again_and_a_finished_cell_costs_nothing() 
     first, second = (planned.cell.cell_key for planned in quick.cells)
     steps = [step.step for step in quick.cells[0].steps]
     result = forecast(quick, {first: steps, second: ["throughput"]})
-    assert result.cells[0].total_s == 0
-    assert {step.state for step in result.cells[0].steps} == {"measured"}
+    assert result.cells[0].total_s == 0 and {step.state for step in result.cells[0].steps} == {"measured"}
     assert [s.step for s in result.cells[1].steps if s.state == "measured"] == ["throughput"]
     assert result.cells[1].start_s == estimates.CPU_START_S
     assert result.cells[1].total_s < forecast(quick, {}).cells[1].total_s
@@ -83,8 +82,7 @@ def test_dollars_follow_the_price_and_are_unknown_where_it_is() -> None:
 
 def test_cells_at_the_same_time_take_less_wall_time_but_the_same_gpu_hours() -> None:
     four, one = forecast(FULL, {}), forecast(FULL.model_copy(update={"concurrency": 1}), {})
-    assert four.gpu_h == pytest.approx(one.gpu_h)
-    assert one.wall_h == pytest.approx(one.gpu_h)
+    assert four.gpu_h == pytest.approx(one.gpu_h) and one.wall_h == pytest.approx(one.gpu_h)
     assert one.wall_h / 4 <= four.wall_h < one.wall_h / 2
 
 
@@ -145,8 +143,7 @@ def test_the_plan_says_what_it_rests_on_and_fits_its_own_budget() -> None:
 def test_the_gain_of_mtp_and_of_diffusion_is_the_middle_of_its_source() -> None:
     write_up = load_write_up("mtp-diffusion-h100")
     gains = [row.speedup for row in write_up.rows if row.speedup is not None and row.mode == "fixed"]
-    assert len(gains) == 5
-    assert GAIN_BY_METHOD["mtp"] == pytest.approx(median(gains), rel=0.02)
+    assert len(gains) == 5 and GAIN_BY_METHOD["mtp"] == pytest.approx(median(gains), rel=0.02)
     rows = [row for row in write_up.rows if row.condition == "short" and row.workload is None]
     short = {(row.model, row.technique): row.tok_s for row in rows if row.tok_s is not None}
     diffusion, ar = short["diffusiongemma-26b-a4b", "diffusion"], short["gemma-4-26b-a4b", "ar"]
@@ -157,8 +154,7 @@ def test_the_gain_of_dflash_lies_between_its_two_models() -> None:
     name = "dflash-flash-attn"  # DFlash's method, with the drafter's attention backend
     rows = [row for row in load_write_up("mtp-dflash-h100").rows if row.technique == name and row.concurrency == 1]
     gains = sorted(row.speedup for row in rows if row.speedup)
-    assert gains == [1.73, 3.03]
-    assert gains[0] < GAIN_BY_METHOD["dflash"] < gains[1]
+    assert gains == [1.73, 3.03] and gains[0] < GAIN_BY_METHOD["dflash"] < gains[1]
 
 
 FOUR_IN_ONE = H100.model_copy(update={"memory_gib": 4 * 80.0, "bandwidth_gb_s": 4 * 3350.0, "bf16_tflops": 4 * 989.0})
@@ -210,11 +206,9 @@ def test_the_cache_is_that_of_all_cards_less_each_copy_of_the_weights() -> None:
 
 def test_four_cards_cost_less_than_four_times_one_and_the_plan_says_that_they_are_ideal_ones() -> None:
     one, four = forecast(served(FULL), {}), forecast(served(FULL, "-tp=4"), {})
-    assert one.gpu_h < four.gpu_h < 3 * one.gpu_h
-    assert four.wall_h < one.wall_h
+    assert one.gpu_h < four.gpu_h < 3 * one.gpu_h and four.wall_h < one.wall_h
     for before, after in zip(one.cells, four.cells, strict=True):
-        assert (before.cards, after.cards) == (1, 4)
-        assert after.start_s >= start_s(H100)
+        assert (before.cards, after.cards) == (1, 4) and after.start_s >= start_s(H100)
     said = [any("ideal ones" in sentence for sentence in each.assumptions) for each in (one, four)]
     assert said == [False, True]
 
@@ -268,8 +262,7 @@ def test_tokens_hours_and_dollars_are_those_of_the_whole_matrix() -> None:
 
 def test_more_answers_per_item_cost_more_and_show_more() -> None:
     one, four = evaluation(FULL), evaluation(changed(samples=4))
-    assert four.tokens == 4 * one.tokens
-    assert four.carried_margin == pytest.approx(one.carried_margin / 2)
+    assert four.tokens == 4 * one.tokens and four.carried_margin == pytest.approx(one.carried_margin / 2)
 
 
 def test_what_is_measured_already_costs_nothing_and_still_says_what_it_can_show() -> None:
@@ -291,8 +284,7 @@ def test_as_many_are_in_flight_as_the_cache_carries() -> None:
     gb = 80 * 2**30 / 1e9 * 0.92 - 30.7 - 4  # memory, weights, the engine's own
     kv_gb = 33068 * 2 * 10 * 4 * 512 * 2 / 1e9
     assert carried_requests(DENSE, H100, 33068) == int(gb / kv_gb) == 16
-    assert at_once(DENSE, H100, 256, 33068) == 16
-    assert at_once(DENSE, H100, 4, 33068) == 4
+    assert at_once(DENSE, H100, 256, 33068) == 16 and at_once(DENSE, H100, 4, 33068) == 4
     without = DENSE.model_copy(update={"model": DENSE.model.model_copy(update={"kv": None})})
     assert at_once(without, H100, 256, 33068) == 256, "without a figure nothing is claimed"
 
@@ -310,23 +302,19 @@ def test_a_batch_reads_more_experts_and_a_large_one_computes() -> None:
     assert per_request == sorted(per_request, reverse=True)
     dense = [decode_tok_s(DENSE, H100, 100, batch) for batch in (256, 512, 1024)]
     blind = H100.model_copy(update={"bf16_tflops": None})
-    assert dense[2] < 1.1 * dense[1] < 1.3 * dense[0]
-    assert decode_tok_s(DENSE, blind, 100, 1024) > 2 * dense[2]
+    assert dense[2] < 1.1 * dense[1] < 1.3 * dense[0] and decode_tok_s(DENSE, blind, 100, 1024) > 2 * dense[2]
 
 
 def test_the_gain_of_drafting_fades_with_the_batch() -> None:
-    assert gain_at("mtp", 1) == 1.7
-    assert gain_at("mtp", 33) == pytest.approx(1.35)
-    assert 1 < gain_at("mtp", 256) < 1.1
-    assert {gain_at("ar", batch) for batch in (1, 16, 256)} == {1.0}
+    assert gain_at("mtp", 1) == 1.7 and gain_at("mtp", 33) == pytest.approx(1.35)
+    assert 1 < gain_at("mtp", 256) < 1.1 and {gain_at("ar", batch) for batch in (1, 16, 256)} == {1.0}
 
 
 @pytest.mark.parametrize("columns", [100, 130])
 def test_the_plan_names_every_evaluation_with_what_it_costs_and_shows(columns: int) -> None:
     result = forecast(FULL, {})
     text = shown(result, columns)
-    assert max(len(line.rstrip()) for line in text.splitlines()) <= columns
-    assert "…" not in text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= columns and "…" not in text
     section = text[text.index("What each evaluation can show") :]
     for one in result.evaluations:
         row, about = [line for line in section.splitlines() if line.split()[:1] == [one.step]]

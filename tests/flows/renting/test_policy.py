@@ -194,8 +194,7 @@ def test_behind_means_on_demand_only_where_no_spot_is_to_be_had() -> None:
     gone = after(*(failed(zone, "no_capacity", START_S - 1) for zone in (EAST_A, EAST_B, WEST)))
     assert not on_line.is_behind and behind.is_behind
     assert is_spot(known(pace=behind)), "the paper's Taking Risks"
-    assert not is_spot(known(gone, behind))
-    assert waits(ALL, known(gone, on_line)).until_s == START_S + 1
+    assert not is_spot(known(gone, behind)) and waits(ALL, known(gone, on_line)).until_s == START_S + 1
 
 
 def test_a_wait_ends_when_the_deadline_speaks() -> None:

@@ -163,16 +163,14 @@ def test_no_cell_goes_back_to_the_zone_that_it_has_just_lost_while_there_is_anot
     site = site_of([A, B], hands, PATIENT, seed)
     world = World(always, lambda _: (rng.uniform(700, 3000), Ended.PREEMPTED))
     zones = live(site, hands, world, 8 * 3600, 300).zones()
-    assert len(zones) > 8
-    assert all(first != second for first, second in pairwise(zones))
+    assert len(zones) > 8 and all(first != second for first, second in pairwise(zones))
 
 
 def test_capacity_gone_everywhere_and_back_again_is_waited_for(hands: JumpingClock) -> None:
     back_s = START_S + 5 * 3600
     world = World(lambda _, at_s: at_s >= back_s, never_lost)
     life = live(site_of([A, B, C], hands), hands, world, 3600, CHANGEOVER_S)
-    assert life.done_s - (3600 + CHANGEOVER_S) - back_s < 600
-    assert 10 <= len(life.waits) <= 120
+    assert life.done_s - (3600 + CHANGEOVER_S) - back_s < 600 and 10 <= len(life.waits) <= 120
     assert all("no_capacity" in wait.why and "next try in" in wait.why for wait in life.waits)
 
 
@@ -194,8 +192,7 @@ def test_a_cell_without_any_spot_goes_on_demand_when_its_deadline_gets_tight_and
     life = live(site_of([A, B, ON_DEMAND], hands, settings), hands, world, 4 * 3600, CHANGEOVER_S)
     at_s, where, _ = life.launches[-1]
     tight_s = START_S + 10 * 3600 - 4 * 3600 / 0.7  # progress is watched from here on, and there is none
-    assert where == ON_DEMAND
-    assert tight_s < at_s <= tight_s + 5
+    assert where == ON_DEMAND and tight_s < at_s <= tight_s + 5
     assert life.done_s <= START_S + 10 * 3600
 
 

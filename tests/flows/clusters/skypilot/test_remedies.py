@@ -116,10 +116,7 @@ def test_an_unknown_error_is_quoted_and_shortened_from_the_middle() -> None:
         ("An error occurred (UnauthorizedOperation) when calling the RunInstances operation", True),
         ("No image found in catalog for region us-west-2. Try setting a valid image_id.", True),
         ("An error occurred (InvalidAMIID.NotFound) when calling the RunInstances operation: The image id", True),
-        (
-            "(Unsupported) Your requested instance type (p5.4xlarge) is not supported in your requested Availability",
-            True,
-        ),
+        ("(Unsupported) Your requested instance type (p5.4xlarge) is not supported in your requested", True),
         ("(OptInRequired) You are not subscribed to this service. Please go to http://aws.amazon.com", True),
         ("The following features are not supported by AWS:\n\tspot_instance", True),
         ("Machine type with name 'a3-highgpu-1g' does not exist in zone 'us-central1-f'.", True),
