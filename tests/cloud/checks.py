@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,9 +20,7 @@ from lab.cloud import Lab
 from lab.weather.settings import clear_weather
 from tasks.host.environments import ensure
 
-SHORT = Path("/var/tmp")  # A real disk, and a short path: sockets lie below a lab's folder
-
-Sky = Callable[..., "subprocess.CompletedProcess[str]"]  # runs a `sky` command with these arguments
+SHORT = Path("/var/tmp")  # a real disk, and a short path: sockets lie below a lab's folder
 
 wait_until = partial(tests.tasks.test_cell.wait_until, timeout_s=300, every_s=0.1)
 """Ask again and again until something is so that takes a second or two."""

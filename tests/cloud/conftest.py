@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from lab.cloud import Lab
 from lab.requirements import why_not
 from tests.cloud import checks
-from tests.cloud.checks import SHORT, BodyShell, Sky, fine_again, nothing_left, run_sky, silent
+from tests.cloud.checks import SHORT, BodyShell, fine_again, nothing_left, silent
 
 
 @pytest.fixture(scope="session")
@@ -77,9 +76,3 @@ def boot(lab: Lab, tmp_path: Path) -> Iterator[Callable[..., BodyShell]]:
     yield start
     for shell in booted:
         shell.terminate()
-
-
-@pytest.fixture
-def sky(lab: Lab) -> Sky:
-    """Runs `sky` commands against the session's lab."""
-    return partial(run_sky, lab)

@@ -109,9 +109,8 @@ class Night(RentedRun):
     def published(self, table: str) -> pl.DataFrame:
         """The run's rows of the largest snapshot."""
         store = self.ledger.store
-        frames = [
-            pl.read_parquet(store.get(key) or b"") for key in store.list("snapshots") if f"{table}.parquet" in key
-        ]
+        keys = [key for key in store.list("snapshots") if f"{table}.parquet" in key]
+        frames = [pl.read_parquet(store.get(key) or b"") for key in keys]
         return max(frames, key=lambda each: each.height).filter(pl.col("run_id") == self.run_id)
 
     def said(self) -> str:

@@ -46,7 +46,9 @@ def test_a_bad_night_gives_the_rows_the_bill_and_the_peace_of_a_calm_one(lab: La
     try:
         rented = lambda: len([*filter(night.living, range(4))]) > 1 and bool(others.living(0))  # noqa: E731
         night.wait(flow, rented, "machines are rented, the neighbour's too")
-        _store_away_while_they_are_launched(night, flow)
+        set_weather(lab.weather, "store", "away", lasts_s=AWAY_S)
+        night.wait(flow, lambda: not lab.weather.now(), "the store is back")
+        assert all({*night.ends(cell)} <= {"open"} for cell in range(4)), f"they go down for a store\n{night.said()}"
         _two_machines_go(night, flow)
         for hold in holds:
             hold.unlink()
@@ -64,12 +66,6 @@ def test_a_bad_night_gives_the_rows_the_bill_and_the_peace_of_a_calm_one(lab: La
         assert [attempt.outcome for attempt in night.attempts(cell)] == ["completed"]
     _costs_what_the_cloud_says(night)
     _leaves_nothing(night, others)
-
-
-def _store_away_while_they_are_launched(night: Night, flow: subprocess.Popen[bytes]) -> None:
-    set_weather(night.lab.weather, "store", "away", lasts_s=AWAY_S)
-    night.wait(flow, lambda: not night.lab.weather.now(), "the store is back")
-    assert all({*night.ends(cell)} <= {"open"} for cell in range(4)), f"nothing goes down for a store\n{night.said()}"
 
 
 def _two_machines_go(night: Night, flow: subprocess.Popen[bytes]) -> None:

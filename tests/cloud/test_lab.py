@@ -25,7 +25,7 @@ from lab.paths import FLEET_UID
 from lab.startup import user_hash
 from tasks.engine.command import compile_cache
 from tasks.host.environment_spec import user_cache
-from tests.cloud.checks import SHORT, BodyShell, Sky, nothing_left, run_sky, server_log, silent, wait_until
+from tests.cloud.checks import SHORT, BodyShell, nothing_left, run_sky, server_log, silent, wait_until
 from tests.command_lines import command_of
 
 pytestmark = [pytest.mark.cloud, pytest.mark.lab]
@@ -323,23 +323,23 @@ run: echo hello from $(hostname) as $(id -un)
 """
 
 
-def test_skypilot_launches_loses_and_takes_down(lab: Lab, sky: Sky, tmp_path: Path) -> None:
+def test_skypilot_launches_loses_and_takes_down(lab: Lab, tmp_path: Path) -> None:
     task = tmp_path / "task.yaml"
     task.write_text(TASK)
-    launched = sky("launch", "-y", "-c", "one", str(task))
+    launched = run_sky(lab, "launch", "-y", "-c", "one", str(task))
     assert launched.returncode == 0, f"{launched.stdout}{launched.stderr}\n{server_log(lab)}"
     assert re.search(r"hello from ip-172-\d+-\d+-\d+ as root", launched.stdout)
     (instance,) = [each for each in lab.instances() if each.alive]
     assert (instance.zone, instance.spot) == ("us-east-1a", True)  # the cheapest of the catalogue
 
     lab.preempt("one")
-    noticed = sky("status", "--refresh", "one")
+    noticed = run_sky(lab, "status", "--refresh", "one")
     assert "not found" in (noticed.stdout + noticed.stderr) or "one" not in noticed.stdout
     assert not lab.body_processes()
 
     lab.capacity("us-east-1a", 0)
-    again = sky("launch", "-y", "-c", "one", str(task))
+    again = run_sky(lab, "launch", "-y", "-c", "one", str(task))
     assert again.returncode == 0, again.stdout + again.stderr
     assert [each.zone for each in lab.instances() if each.alive] == ["us-east-1b"]
-    assert sky("down", "-y", "one").returncode == 0
+    assert run_sky(lab, "down", "-y", "one").returncode == 0
     nothing_left(lab)

@@ -15,7 +15,7 @@ import pytest
 from configs.checkout import ROOT
 from flows.clusters.protocol import cluster_name
 from lab.cloud import Lab
-from tests.cloud.checks import BodyShell, Sky, wait_until
+from tests.cloud.checks import BodyShell, run_sky, wait_until
 from tests.command_lines import run_python
 from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun
@@ -79,12 +79,12 @@ def reap(lab: Lab, run: FakeRun) -> Reap:
 
 
 def test_a_cluster_left_by_its_flow_and_one_that_skypilot_forgot(
-    lab: Lab, sky: Sky, boot: Callable[..., BodyShell], run: FakeRun, reap: Reap, tmp_path: Path
+    lab: Lab, boot: Callable[..., BodyShell], run: FakeRun, reap: Reap, tmp_path: Path
 ) -> None:
     left, forgotten = RentedCell(run, "r1"), RentedCell(run, "r2")
     (tmp_path / "task.yaml").write_text(TASK)
     left.ask("us-east-1", "us-east-1a")
-    launched = sky("launch", "-y", "-c", left.name, str(tmp_path / "task.yaml"))
+    launched = run_sky(lab, "launch", "-y", "-c", left.name, str(tmp_path / "task.yaml"))
     assert launched.returncode == 0, launched.stdout + launched.stderr
     forgotten.ask("us-west-2", "us-west-2a")
     body, names = boot("us-west-2a"), ("Name", "ray-cluster-name", "skypilot-cluster-name")
@@ -103,19 +103,19 @@ def test_a_cluster_left_by_its_flow_and_one_that_skypilot_forgot(
     assert report["saved_usd_h"] > 2.5 and report["asked"] == ["SkyPilot", "aws"]
     assert not any(each.alive for each in lab.instances())
     wait_until(lambda: not lab.body_processes(), "the bodies are gone")
-    assert left.name not in sky("status").stdout
+    assert left.name not in run_sky(lab, "status").stdout
     assert (left.ended(), forgotten.ended()) == ("stopped: reaped", "stopped: reaped")
     assert reap()["clusters"] == []
 
 
 def test_a_cluster_stuck_in_init_goes_down_while_its_launch_still_waits(
-    lab: Lab, sky: Sky, run: FakeRun, reap: Reap, tmp_path: Path
+    lab: Lab, run: FakeRun, reap: Reap, tmp_path: Path
 ) -> None:
     stuck = RentedCell(run, "r1")
     (tmp_path / "task.yaml").write_text(TASK)
     stuck.ask("us-east-1", "us-east-1a")
     with ThreadPoolExecutor(1) as pool, lab.boots_held():
-        launch = pool.submit(sky, "launch", "-y", "-c", stuck.name, str(tmp_path / "task.yaml"))
+        launch = pool.submit(run_sky, lab, "launch", "-y", "-c", stuck.name, str(tmp_path / "task.yaml"))
         wait_until(lambda: any(each.alive for each in lab.instances()), "the machine is rented")
         (found,) = [each for each in reap()["clusters"] if each["cluster"] == stuck.name]
         assert (found["status"], found["done"], found["owner"]) == ("INIT", "down", "nobody")

@@ -55,8 +55,7 @@ def test_a_canvas_model_is_served_and_returns_exactly_what_is_asked(tmp_path: Pa
     reply, streamed, counted = asyncio.run(ask(tmp_path))
     assert (reply.completion_tokens, reply.finish_reason) == (MAX_TOKENS, "length")
     assert (streamed.completion_tokens, streamed.finish_reason) == (MAX_TOKENS, "length")
-    assert counted.generation_tokens == 2 * MAX_TOKENS
-    assert counted.drafts is None
+    assert counted.generation_tokens == 2 * MAX_TOKENS and counted.drafts is None
     canvases = 2 * ceil(MAX_TOKENS / CANVAS)
     assert counted.committed_tokens == canvases * CANVAS, "of the checkpoint's own canvas it would be 128"
     assert 2 * canvases <= (counted.denoising_steps or 0) <= canvases * (STEPS + 1), "a step more commits"

@@ -167,10 +167,8 @@ def test_every_framework_scores_what_the_model_knows(run: EvalRun) -> None:
 def test_a_damaged_sibling_is_caught_as_worse(run: EvalRun) -> None:
     publish(run.store)
     pairs = read_current(run.store, "pairs").filter(pl.col("kind") == "accuracy")
-    assert pairs["step"].to_list() == sorted(EVALS)
-    assert pairs["conclusion"].to_list() == ["worse"] * 3
-    assert (pairs["n"] == ITEMS).all()
-    assert all(text.startswith("worse by") for text in pairs["wording"])
+    assert pairs["step"].to_list() == sorted(EVALS) and pairs["conclusion"].to_list() == ["worse"] * 3
+    assert (pairs["n"] == ITEMS).all() and all(text.startswith("worse by") for text in pairs["wording"])
 
 
 def test_nothing_is_left_running(run: EvalRun) -> None:

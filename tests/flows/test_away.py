@@ -188,8 +188,7 @@ def test_a_noticed_machine_is_left_to_its_cloud_where_that_makes_it_free(
     shared = context(run, FakeSite([node]), clock=node.clock, poll_s=3.0)
     assert AttemptRun(run.ledger, run.planned, shared, rented).run(lambda _: None).how is Ended.NOTICE
     assert node.down_after_s is not None and node.down_after_s == pytest.approx(down_after_s, abs=3.0)
-    assert run.ends() == ["notice"]
-    assert is_free(run.story()) is (down_after_s == NOTICE_S)
+    assert run.ends() == ["notice"] and is_free(run.story()) is (down_after_s == NOTICE_S)
 
 
 def test_a_flow_that_slept_while_it_waited_leaves_the_machine_to_the_one_that_took_it_over(run: FakeRun) -> None:
@@ -246,10 +245,8 @@ def test_no_node_is_taken_down_for_it_and_its_records_are_written_later(
     with FlowHeartbeatSender(run.ledger, print) as heartbeat:
         shared = context(run, FakeSite([node]), clock=clock, managing=heartbeat.managing)
         outcome = measure_cell(run.ledger, run.planned, shared, committed)
-    assert clock.found_away >= 3
-    assert (outcome.ended, outcome.attempts) == ("measured", 1)
-    assert [attempt.outcome for attempt in run.attempts()] == ["completed"]
-    assert run.ends() == ["done"]
+    assert clock.found_away >= 3 and (outcome.ended, outcome.attempts) == ("measured", 1)
+    assert [attempt.outcome for attempt in run.attempts()] == ["completed"] and run.ends() == ["done"]
 
 
 def test_no_error_ends_a_flow_s_heartbeat_nor_its_run(run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,8 +274,7 @@ def test_what_is_measured_is_published_when_the_store_is_back(run: FakeRun, monk
     monkeypatch.setattr("flows.sweep.AWAY_POLL_S", 0.0)
     for name in ("create_table_artifact", "create_link_artifact"):
         monkeypatch.setattr(f"flows.sweep.{name}", lambda **_: None)
-    assert publish_results.fn(run.ledger.store, "r1").endswith("report.html")
-    assert put.call_count > 2
+    assert publish_results.fn(run.ledger.store, "r1").endswith("report.html") and put.call_count > 2
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -29,7 +29,7 @@ from warehouse.ledger.steps.evaluation import EVAL_SAMPLES, EVAL_SCORES, EXCHANG
 from warehouse.ledger.store import StoreError, open_store
 from warehouse.ledger.tables import PROVENANCE, VERDICTS, Table
 
-PUBLISHED = ROOT / "bench" / "h200" / "snapshot"  # A dataset and its page, without the runs that they are of
+PUBLISHED = ROOT / "bench" / "h200" / "snapshot"  # a dataset and its page, without the runs that they are of
 
 
 def invoked(*arguments: str) -> str:

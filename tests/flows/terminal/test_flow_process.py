@@ -56,8 +56,7 @@ def test_what_has_no_flow_any_more_is_ended_and_another_flows_is_not(
     orphan, beside, living = sleeper(groups[0]), sleeper(groups[1]), sleeper(groups[1], "-m", MODULE)
     wait_until(lambda: all(process_group.members(group) for group in groups), "they run")
     end_orphans(tmp_path)
-    assert orphan.wait(60) == -signal.SIGTERM
-    assert (beside.poll(), living.poll()) == (None, None)
+    assert orphan.wait(60) == -signal.SIGTERM and (beside.poll(), living.poll()) == (None, None)
     assert [path.name for path in tmp_path.iterdir()] == [f"1{process_group.RECORD_SUFFIX}"]
 
 

@@ -48,8 +48,7 @@ class Compute:
         if head.endswith("/instances"):
             found = self.machines.get(name)
             return (404, {"error": {"message": "not found"}}) if found is None else (200, found)
-        assert path == "/projects/p1/aggregated/instances"
-        assert query["filter"] == [f"labels.{CLUSTER_TAG}:*"]
+        assert path == "/projects/p1/aggregated/instances" and query["filter"] == [f"labels.{CLUSTER_TAG}:*"]
         if self.answers_get != 200:
             return self.answers_get, {"error": {"message": "Required 'compute.instances.list' permission"}}
         zones = sorted({str(machine["zone"]) for machine in self.machines.values()} | set(self.unreachable))

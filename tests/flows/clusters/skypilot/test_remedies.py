@@ -140,7 +140,6 @@ def test_what_the_cloud_said_is_found_in_the_log_of_the_launch_where_skypilots_e
         f"W 11-23 07:50:00 instance.py:412] create_instances: Attempt failed with An error occurred {denied}",
         f"W 11-23 07:50:02 instance.py:412] create_instances: Attempt failed with An error occurred {denied}",
     ]
-    assert not refuses(error)
-    assert cloud_words(log) == f"An error occurred {denied}"
+    assert not refuses(error) and cloud_words(log) == f"An error occurred {denied}"
     assert refuses(f"{error} {cloud_words(log)}") and "on-demand quota" in explain(f"{error} {cloud_words(log)}")
     assert cloud_words(["rsync: Quota is fine", "setup: An error of the user's"]) == ""
