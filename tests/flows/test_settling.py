@@ -91,10 +91,9 @@ def settle_now(run: FakeRun, node: Left, tell: Callable[[str], None] = print) ->
 
 def settled(run: FakeRun, node: Left, *, measured_s: float = 0.0) -> PlacementStory:
     """The placement that Friday's flow left, after Monday's has settled it; its runner was heard for so long."""
-    left_open(run, WEEKEND_S)
+    heard_s = moment_s(left_open(run, WEEKEND_S).asked_at) + measured_s
     if measured_s:
         run.leases.acquire(elsewhere("node"))
-        heard_s = SYSTEM.now_s() - WEEKEND_S + measured_s
         run.leases.beat(Heartbeat(attempt=1, phase="step", measure_s=measured_s, at=iso_of(heard_s)))
         silent_since(run, heard_s)
     settle_now(run, node)

@@ -25,7 +25,7 @@ from tests.tasks.test_cell import wait_until
 from tests.warehouse.ledger.store.conftest import BUCKET, S3Server
 from warehouse.ledger.owner import owner_name
 
-ONE_WAY_S = 0.02  # A store far away: 40 ms for an answer
+ONE_WAY_S = 0.02  # a store far away: 40 ms for an answer
 OFFSETS_MS = (0, 5, 10, 20, 30, 40, 50, 60)
 
 
