@@ -25,7 +25,6 @@ class Neighbours:
     """
 
     def __init__(self) -> None:
-        """Begin to count."""
         self._all, self._own = self._now()
 
     def share(self) -> float:
@@ -40,7 +39,6 @@ class Neighbours:
     def _now() -> tuple[list[float], float]:
         """Seconds of all processors by kind (proc_stat(5), user to steal), and of this process and its children."""
         fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
+        all_s = [int(each) / os.sysconf("SC_CLK_TCK") for each in fields]
         own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        return [int(each) / os.sysconf("SC_CLK_TCK") for each in fields], sum(
-            each.ru_utime + each.ru_stime for each in own
-        )
+        return all_s, sum(each.ru_utime + each.ru_stime for each in own)

@@ -14,14 +14,12 @@ CHOICES = ("all", "commit", *map(str, range(QUARTERS)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--slow`: which slow tests run."""
     said = "slow tests: all of them, the quarter that the commit chooses, or this one"
     parser.addoption("--slow", choices=CHOICES, default="all", help=said)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the slow tests of other quarters out."""
     asked = config.getoption("slow")
     if asked == "all":
         return
@@ -38,24 +36,20 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say which quarter ran."""
     if config.getoption("slow") == "commit":
         terminalreporter.write_line(in_words(commit_of(ROOT)))
 
 
 @pytest.fixture(scope="session")
 def repo_root() -> Path:
-    """The root of this repository."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
 def node_python() -> Path:
-    """The interpreter of the node environment."""
     return ensure("node")
 
 
 @pytest.fixture(scope="session")
 def engine_python() -> Path:
-    """The interpreter of the CPU engine's environment."""
     return ensure("engine-cpu")

@@ -59,21 +59,16 @@ class FakeBox:
     """The folder with the programs; each method puts one there, or replaces it."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin with none."""
         self.folder = folder
         folder.mkdir()
-
-    @property
-    def env(self) -> dict[str, str]:
+        self.env = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": "0"}
         """What a command needs to find them first, and to see all cards."""
-        return {"PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": "0"}
 
     def card(self, name: str = "NVIDIA H200", used_mib: int = 512, apps: str = "") -> None:
         """A driver that shows one card; `apps`: a shell command that prints who uses it."""
         self._write("nvidia-smi", FAKE_DRIVER.format(card=name, used_mib=used_mib, apps=apps or "true"))
 
     def dead_driver(self) -> None:
-        """A driver that doesn't match its kernel module."""
         self._write("nvidia-smi", "#!/bin/sh\necho 'Failed to initialize NVML' >&2; exit 18\n")
 
     def vllm(self, version: str = "0.32.0", name: str = "vllm") -> Path:
@@ -86,9 +81,7 @@ class FakeBox:
         self._write("vllm", f"#!{sys.executable}\nprint({version!r})\n")
 
     def docker(self) -> None:
-        """A container runtime, with one image: `an/image`."""
-        text = FAKE_DOCKER.format(python=sys.executable, root=str(ROOT), folder=str(self.folder))
-        self._write("docker", text)
+        self._write("docker", FAKE_DOCKER.format(python=sys.executable, root=str(ROOT), folder=str(self.folder)))
 
     def _write(self, name: str, text: str) -> Path:
         path = self.folder / name

@@ -24,14 +24,13 @@ class FakeChat:
     """What the server was asked, and how it answers: `lie` may be changed while it runs."""
 
     base_url: str
+    lie: Lie = "honest"
+    form = "The answer is ({letter})"
 
     def __init__(self) -> None:
-        self.lie: Lie = "honest"
-        self.form = "The answer is ({letter})"
         self.asked: list[dict[str, Any]] = []
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The reply to a request."""
         letter = answer_letter(body["messages"][-1]["content"])
         if self.lie == "wrong":
             letter = {"A": "B", "B": "C", "C": "D", "D": "A"}[letter]
@@ -45,8 +44,6 @@ class FakeChat:
 
 @contextmanager
 def fake_chat() -> Iterator[FakeChat]:
-    """A running server; it is gone afterwards."""
-
     chat = FakeChat()
 
     class Handler(Answering):

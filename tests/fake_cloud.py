@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from flows.clock import StoppableClock
@@ -18,16 +17,13 @@ from warehouse.ledger.looks import SharedLook
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import MachineEnd, Offer
 
-ZONES = ("east-1a", "east-1b")
-
-
 OFFER = Offer(
     cloud="aws", region="us-east-1", zone="us-east-1a", instance_type="p5.4xlarge", spot=True, price_usd_h=2.5,
     price_source="test",
 )  # fmt: skip
 
 
-def offer(zone: str = ZONES[0], *, spot: bool = True) -> Offer:
+def offer(zone: str = "east-1a", *, spot: bool = True) -> Offer:
     fake = {"cloud": "fake", "region": zone[:-1], "zone": zone, "spot": spot, "price_usd_h": 3.6}
     return OFFER.model_copy(update=fake)
 
@@ -50,7 +46,9 @@ class JumpingClock(StoppableClock):
 class FakeCluster:
     """One rented node; `fail` is what its launch raises, `reclaim` takes it away."""
 
-    def __init__(self, run: FakeRun, python: Path, fail: LaunchFailed | None = None, **env: str) -> None:
+    def __init__(
+        self, run: FakeRun, python: Path = Path("no-python"), fail: LaunchFailed | None = None, **env: str
+    ) -> None:
         self.run, self.python, self.fail, self.env = run, python, fail, env
         self.process: subprocess.Popen[str] | None = None
         self.gone = self.is_down = False
@@ -94,10 +92,8 @@ class FakeCluster:
             return
         alive = self.process.poll() is None
         for pid in [self.process.pid, *children(self.process.pid)] if alive else []:
-            try:
+            with suppress(ProcessLookupError):  # ended by itself meanwhile
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue  # ended by itself meanwhile
         self.process.communicate()
 
 
@@ -123,35 +119,18 @@ class FakeSite:
 
 
 def context(run: FakeRun, site: FakeSite, tell: Callable[[str], None] = print, **changed: object) -> RunContext:
-    """A context on the fake cloud that looks often."""
     made = RunContext(
-        site=site,
-        clock=StoppableClock(),
-        max_attempts=2,
-        wait_h=0.01,
-        poll_s=0.2,
-        longest_poll_s=0.2,
-        look=SharedLook(run.ledger),
-        name_of=lambda key: cluster_name(run.store_url, "r1", key),
-        managing=lambda _: nullcontext(),
-        slots=Slots(2),
-        purse=None,
-        tell=tell,
-    )
+        site=site, clock=StoppableClock(), max_attempts=2, wait_h=0.01, poll_s=0.2, longest_poll_s=0.2, purse=None,
+        look=SharedLook(run.ledger), name_of=lambda key: cluster_name(run.store_url, "r1", key), tell=tell,
+        managing=lambda _: nullcontext(), slots=Slots(2),
+    )  # fmt: skip
     return made._replace(**changed)
 
 
 def children(pid: int) -> list[int]:
-    """Living descendants of a process."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
-            found += [child, *children(child)]
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+            for child in map(int, task.read_text().split()):
+                found += [child, *children(child)]
     return found
-
-
-def wait_for(true: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)

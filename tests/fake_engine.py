@@ -50,6 +50,7 @@ HANG = os.environ.get("FAKE_ENGINE_HANG")
 CHUNK_TOKENS = 2
 DIGITS = bool(os.environ.get("FAKE_ENGINE_DIGITS"))
 TEMPLATE_TOKENS = 11
+READ_TOKENS = 32
 SPECULATES = "--speculative-config" in sys.argv or LIE == "drafts_secretly"
 K = int((re.findall(r'"num_speculative_tokens": (\d+)', " ".join(sys.argv)) or [4])[0])
 
@@ -88,11 +89,6 @@ in_flight = {"now": 0, "most": 0}
 asked = {"chat": 0}
 
 
-def served_name() -> str:
-    """What the engine is told to call its model; another name where FAKE_ENGINE_SERVES says so."""
-    return os.environ.get("FAKE_ENGINE_SERVES") or sys.argv[sys.argv.index("--served-model-name") + 1]
-
-
 def answer_letter(prompt: str) -> str:
     """The right letter of a question of the family: looked up, as the model would."""
     color = re.search(r"what color is (\w+)", prompt)
@@ -116,13 +112,7 @@ def hidden_number(prompt: str) -> str | None:
 
 
 def tokens_in(prompt: str) -> int:
-    """Tokens of a rendered prompt."""
     return TEMPLATE_TOKENS + len(re.findall(r"\d|[^\W\d]+|[^\w\s]", prompt)) if DIGITS else len(prompt.split())
-
-
-def too_long(tokens: int) -> bool:
-    """Whether a request exceeds the context that the engine was started with."""
-    return DIGITS and tokens > int(sys.argv[sys.argv.index("--max-model-len") + 1])
 
 
 def make_text(prompt: str, max_tokens: int, fixed: bool) -> tuple[str, str, int]:
@@ -171,7 +161,8 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/version":
             self.document(200, {"version": "fake"})
         elif self.path == "/v1/models":
-            self.document(200, {"object": "list", "data": [{"id": served_name()}]})
+            name = os.environ.get("FAKE_ENGINE_SERVES") or sys.argv[sys.argv.index("--served-model-name") + 1]
+            self.document(200, {"object": "list", "data": [{"id": name}]})
         else:
             self.reply(404, "text/plain", "")
 
@@ -190,11 +181,12 @@ class Handler(BaseHTTPRequestHandler):
             found = {"count": tokens_in(prompt), "max_model_len": 2048}
             self.document(404, {"detail": "Not Found"}) if LIE == "no_tokenize" else self.document(200, found)
             return
-        if too_long(tokens_in(prompt) + body["max_tokens"]):
+        if DIGITS and tokens_in(prompt) + body["max_tokens"] > int(sys.argv[sys.argv.index("--max-model-len") + 1]):
             self.document(400, {"error": {"message": "maximum context length exceeded"}})
             return
         reasoning, text, tokens = make_text(prompt, body["max_tokens"], bool(body.get("ignore_eos")))
-        text = fake_faults.text_of(text)
+        if LIE == "says_less":
+            text = " ".join(text.split()[: len(text.split()) // 2])
         number = count_request(prompt, body)
         if LIE == "error":
             self.document(500, {"error": {"message": "the fake engine fails on purpose"}})
@@ -209,7 +201,8 @@ class Handler(BaseHTTPRequestHandler):
         if LIE == "some_errors" and timed and number % 20 == 0:
             self.document(500, {"error": {"message": "one in twenty"}})
             return
-        usage = {"prompt_tokens": fake_faults.read(tokens_in(prompt)), "completion_tokens": fake_faults.told(tokens)}
+        read = min(tokens_in(prompt), READ_TOKENS) if LIE == "reads_less" else tokens_in(prompt)
+        usage = {"prompt_tokens": read, "completion_tokens": fake_faults.told(tokens)}
         finish = "length" if body.get("ignore_eos") or LIE == "cut_off" else "stop"
         fake_faults.prefill(prompt)
         if timed and number > AFTER and fake_faults.LIE in fake_faults.STANDING_STILL:
@@ -225,39 +218,36 @@ class Handler(BaseHTTPRequestHandler):
             stop = [body["stop"]] if isinstance(body.get("stop"), str) else body.get("stop") or []
             thoughts, content, stop_reason = cut(reasoning, text, stop)
             message = {"role": "assistant", "content": content, "reasoning": thoughts}
-            choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish}
-            choice["stop_reason"] = stop_reason
+            choice = {"index": 0, "message": message, "finish_reason": finish, "stop_reason": stop_reason}
             if body.get("return_token_ids"):
                 ids = [sum(word.encode()) for word in text.split()]
                 unseen = 0 if body.get("ignore_eos") else tokens - len(ids)  # what stands around a natural answer
-                choice["token_ids"] = fake_faults.ids_said(ids + [0] * unseen, tokens)
+                choice["token_ids"] = (ids + [0] * unseen)[: tokens // 2 if LIE == "says_less" else None]
             if body.get("logprobs"):
                 choice["logprobs"] = {"content": [logprobs(word) for word in text.split()]}
             book(tokens)
-            answer = {
-                "choices": [choice],
-                "usage": fake_faults.accounted(usage),
-                **metrics_of(tokens, took_s / tokens, took_s),
-            }
+            answer = {"choices": [choice], "usage": fake_faults.accounted(usage)}
+            answer |= metrics_of(tokens, took_s / tokens, took_s)
             cut_off = LIE == "cuts" and timed and asked_whole and number % 2 == 0
             self.document(200, fake_faults.said(answer), cut_off)
 
-    def stand_still(self, streams: bool) -> None:
-        """Begin an answer that never ends, until whoever asked is gone."""
+    def begin(self, kind: str) -> None:
+        """An answer whose length nobody says: its connection closes behind it."""
         self.close_connection = True
         self.send_response(200)
-        self.send_header("content-type", "text/event-stream" if streams else "application/json")
+        self.send_header("content-type", kind)
         self.send_header("connection", "close")
         self.end_headers()
+
+    def stand_still(self, streams: bool) -> None:
+        """Begin an answer that never ends, until whoever asked is gone."""
+        self.begin("text/event-stream" if streams else "application/json")
         fake_faults.stand_still(self.wfile, self.connection)
 
     def stream(
         self, text: str, tokens: int, usage: dict[str, int], finish: str, cut: bool, arrived: float, ids: bool
     ) -> None:
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("connection", "close")
-        self.end_headers()
+        self.begin("text/event-stream")
         said = text.split() or [""]
         size = tokens // 2 if LIE == "bursts" else CHUNK_TOKENS
         ends = fake_faults.chunk_ends(size, tokens, lumps=LIE == "bursts")
@@ -274,7 +264,7 @@ class Handler(BaseHTTPRequestHandler):
             written = number if LIE == "counts_chunks" else fake_faults.told(sent)
             choice: dict[str, Any] = {"delta": {"content": part}}
             if ids:
-                choice["token_ids"] = fake_faults.ids_of(before, sent, tokens)
+                choice["token_ids"] = [*range(before, sent if LIE != "says_less" or sent <= tokens // 2 else before)]
             if not before:
                 first_s = time.monotonic() - arrived
             self.event({"choices": [choice], "usage": {**usage, "completion_tokens": written}})
@@ -282,7 +272,6 @@ class Handler(BaseHTTPRequestHandler):
                 started = time.monotonic() - sent * each_s
             fake_faults.maybe_die(sent, tokens)
             if cut and sent >= tokens // 2:
-                self.close_connection = True
                 return
         if LIE == "counts_chunks":
             usage["completion_tokens"] = len(ends)
@@ -291,7 +280,6 @@ class Handler(BaseHTTPRequestHandler):
         self.event({**last, **metrics_of(tokens, first_s, took_s)})
         book(tokens)
         self.wfile.write(b"data: [DONE]\n\n")
-        self.close_connection = True
 
     def event(self, event: dict[str, Any]) -> None:
         self.wfile.write(f"data: {json.dumps(fake_faults.said(event))}\n\n".encode())
@@ -313,13 +301,11 @@ class Handler(BaseHTTPRequestHandler):
 def logprobs(word: str) -> dict[str, Any]:
     """A token as vLLM writes it with `top_logprobs: 2`: the sampled one first. The gap is its length in 1/8 nats."""
     best = -7.5 if LIE == "noise" else -0.25
-    second = {"token": "?", "logprob": best - len(word) / 8}
-    first = {"token": word, "logprob": best}
+    first, second = {"token": word, "logprob": best}, {"token": "?", "logprob": best - len(word) / 8}
     return {**first, "top_logprobs": [first, second]}
 
 
 def count_request(prompt: str, body: dict[str, Any]) -> int:
-    """Which chat request this is, from 1."""
     with lock:
         asked["chat"] += 1
         for name, said in (("FAKE_ENGINE_COUNT", prompt), ("FAKE_ENGINE_BODIES", body)):
@@ -345,13 +331,11 @@ def enter(change: int) -> None:
     with lock:
         in_flight["now"] += change
         in_flight["most"] = max(in_flight.values())
-        path = os.environ.get("FAKE_ENGINE_MOST")
-        if path:
+        if path := os.environ.get("FAKE_ENGINE_MOST"):
             Path(path).write_text(str(in_flight["most"]), encoding="ascii")
 
 
 def token_s() -> float:
-    """Seconds of a token of the answer that is begun now."""
     return HURRIED_TOKEN_S if os.path.exists(os.environ.get("FAKE_ENGINE_HURRY", "")) else TOKEN_S  # noqa: PTH110
 
 
@@ -366,7 +350,8 @@ def book(tokens: int) -> None:
 
 def metrics_of(tokens: int, first_s: float, took_s: float) -> dict[str, Any]:
     """A request's own account, as vLLM gives it where it is told to: its clock, and its drafts if it drafts."""
-    first_ms, rest_ms = (fake_faults.clock(1000 * each) for each in (first_s, took_s - first_s))
+    told = 10_000 if LIE == "slow_clock" else 1000
+    first_ms, rest_ms = told * first_s, told * (took_s - first_s)
     said: dict[str, Any] = {"queue_time_ms": first_ms / 8, "time_to_first_token_ms": first_ms * 7 / 8}
     said |= {"generation_time_ms": rest_ms, "mean_itl_ms": rest_ms / max(1, tokens - 1)}
     if "--per-request-spec-decode-metrics" in sys.argv:
@@ -390,8 +375,8 @@ def metrics() -> str:
     lines = [
         f"vllm:generation_tokens_total{labels} {counters['generation']}",
         f'vllm:request_success_total{{engine="0",finished_reason="length"}} {counters["finished"]}',
-        f"vllm:prefix_cache_hits_total{labels} {fake_faults.hits(counters['finished'])}",
-        f"vllm:num_preemptions_total{labels} {fake_faults.preemptions(counters['finished'])}",
+        f"vllm:prefix_cache_hits_total{labels} {16 * counters['finished'] * (LIE == 'cache_hits')}",
+        f"vllm:num_preemptions_total{labels} {counters['finished'] * (LIE == 'preempts')}",
         'vllm:cache_config_info{block_size="16",engine="0",kv_cache_size_tokens="65536",num_gpu_blocks="4096"} 1.0',
     ]
     if SPECULATES:

@@ -1,4 +1,4 @@
-"""Lies of the FAKE engine that need no more than a hook in it; FAKE_ENGINE chooses one, as the engine's own says.
+"""Lies of the FAKE engine that need no more than a hook or a word in it; FAKE_ENGINE chooses one.
 
 usage_high, usage_low (usage says 4 tokens more, or fewer, than were made), no_usage, reads_less (a prompt is cut to its
 first 32 tokens, and usage says so), says_less (half of an answer's text and token ids is missing), preempts,
@@ -19,16 +19,13 @@ from typing import Any, BinaryIO
 
 LIE = os.environ.get("FAKE_ENGINE", "honest")
 
-READ_TOKENS = 32
 OFF_TOKENS = 4
 FIRST_SEEN = 4
 """The first token that `hides_first` shows, as of Gemma 4: `<|channel>`, `thought` and a line's end stand before it."""
 PREFILL_S = 0.4
 """Seconds that `caches` takes for a prompt that it doesn't know: no neighbour keeps an answer waiting for a third."""
 
-HELD_S = 1.5
-"""Seconds that `holds_back` waits: half as long again as what may be a busy front end's."""
-
+HELD_S = 1.5  # seconds that `holds_back` waits: half as long again as what may be a busy front end's
 DRIBBLE_S = 0.1
 """Seconds between two bytes of `dribbles`: less than any quiet time, and 64 bytes take longer than that of a test."""
 
@@ -37,13 +34,7 @@ STANDING_STILL = ("dribbles", "stalls")
 known: set[str] = set()
 
 
-def read(prompt_tokens: int) -> int:
-    """Tokens of a prompt that are read, as usage says."""
-    return min(prompt_tokens, READ_TOKENS) if LIE == "reads_less" else prompt_tokens
-
-
 def told(tokens: int) -> int:
-    """Output tokens as usage says."""
     return max(1, tokens + {"usage_high": OFF_TOKENS, "usage_low": -OFF_TOKENS}.get(LIE, 0))
 
 
@@ -52,33 +43,12 @@ def said(answer: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if (LIE, name) != ("no_usage", "usage")}
 
 
-def text_of(text: str) -> str:
-    """What is sent of a text."""
-    words = text.split()
-    return " ".join(words[: len(words) // 2]) if LIE == "says_less" else text
-
-
-def ids_said(ids: list[int], tokens: int) -> list[int]:
-    """Token ids of a whole answer."""
-    return ids[: tokens // 2] if LIE == "says_less" else ids
-
-
 def chunk_ends(size: int, tokens: int, *, lumps: bool) -> list[int]:
     """Tokens that are sent with and before each chunk of a stream: the prefill's one, then `size` of each step."""
     if lumps:
         return [size, tokens]
     first = FIRST_SEEN if LIE == "hides_first" else 1
     return [*range(min(first, tokens), tokens, size), tokens]
-
-
-def ids_of(before: int, sent: int, tokens: int) -> list[int]:
-    """Token ids of the chunk that ends with token `sent`."""
-    return [] if LIE == "says_less" and sent > tokens // 2 else list(range(before, sent))
-
-
-def clock(told_ms: float) -> float:
-    """What a request's own account says of a time."""
-    return 10 * told_ms if LIE == "slow_clock" else told_ms
 
 
 def hold_back() -> float:
@@ -96,23 +66,12 @@ def prefill(prompt: str) -> None:
         time.sleep(PREFILL_S)
 
 
-def hits(finished: int) -> int:
-    """The counter of prompt tokens from the prefix cache."""
-    return 16 * finished if LIE == "cache_hits" else 0
-
-
 def accounted(usage: dict[str, int]) -> dict[str, Any]:
     """The usage of a whole answer, as it is sent last: vLLM names cached tokens where there are some."""
     return usage | ({"prompt_tokens_details": {"cached_tokens": 16}} if LIE == "cached_usage" else {})
 
 
-def preemptions(finished: int) -> int:
-    """The counter of preempted requests."""
-    return finished if LIE == "preempts" else 0
-
-
 def maybe_die(sent: int, tokens: int) -> None:
-    """End the process when half of a stream is sent."""
     if LIE == "dies_midway" and sent >= tokens // 2:
         print("RuntimeError: the fake engine dies on purpose in the middle of an answer", flush=True)
         os._exit(0)

@@ -1,7 +1,4 @@
-"""A FAKE Hugging Face hub on loopback: one small dataset, and the answers of a hub that refuses.
-
-`answers` is what it says to everything: "files", or a status with the error code that the real hub sends beside it.
-"""
+"""A FAKE Hugging Face hub on loopback: one small dataset, and the answers of a hub that refuses."""
 
 from __future__ import annotations
 
@@ -19,13 +16,16 @@ COMMIT = "c0ffee" + "0" * 34
 
 
 class FakeHub:
-    """What the hub has and how it answers; both may be changed while it runs."""
+    """What the hub has and how it answers; both may be changed while it runs.
+
+    `refusal`: said to everything, a status with the error code that the real hub sends beside it.
+    """
 
     endpoint: str
+    refusal: tuple[int, str] | None = None
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
-        self.refusal: tuple[int, str] | None = None
         self.asked: list[str] = []
 
     def put(self, hub_id: str, subset: str, split: str, records: list[dict[str, Any]]) -> None:
@@ -33,7 +33,6 @@ class FakeHub:
         self._put(hub_id, f"{subset}.jsonl", split, "".join(json.dumps(record) + "\n" for record in records))
 
     def put_csv(self, hub_id: str, subset: str, split: str, records: list[dict[str, Any]]) -> None:
-        """The same as a CSV file."""
         text = io.StringIO()
         writer = csv.DictWriter(text, list(records[0]))
         writer.writeheader()
@@ -42,16 +41,13 @@ class FakeHub:
 
     def _put(self, hub_id: str, name: str, split: str, text: str) -> None:
         self.files[name] = text.encode()
-        paths = sorted(path for path in self.files if path != "README.md")
-        configs = "".join(
-            f"- config_name: {path.split('.')[0]}\n  data_files:\n  - split: {split}\n    path: {path}\n"
-            for path in paths
-        )
-        self.files["README.md"] = f"---\nconfigs:\n{configs}---\n".encode()
+        card = "---\nconfigs:\n"
+        for path in sorted(self.files.keys() - {"README.md"}):
+            card += f"- config_name: {path.split('.')[0]}\n  data_files:\n  - split: {split}\n    path: {path}\n"
+        self.files["README.md"] = f"{card}---\n".encode()
         self.hub_id = hub_id
 
     def entries(self) -> list[dict[str, Any]]:
-        """The files, as the tree of a repository."""
         return [
             {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
             for name, data in self.files.items()
@@ -60,8 +56,6 @@ class FakeHub:
 
 @contextmanager
 def fake_hub() -> Iterator[FakeHub]:
-    """A running hub; it is gone afterwards."""
-
     hub = FakeHub()
 
     class Handler(Answering):

@@ -18,15 +18,13 @@ class FakeMetadata:
     """What one machine's service says; `notice`, `rebalance` and `token` may be changed at any time."""
 
     url: str
+    notice = rebalance = False
+    token = "first"
 
     def __init__(self, cloud: str) -> None:
-        self.cloud = cloud
-        self.notice = self.rebalance = False
-        self.token = "first"
-        self.asked: list[str] = []
+        self.cloud, self.asked = cloud, list[str]()
 
     def answer(self, method: str, path: str, headers: Any) -> tuple[int, str]:
-        """Status and body."""
         self.asked.append(f"{method} {path}")
         if self.cloud == BROKEN:
             return 500, "an error page"
@@ -38,18 +36,15 @@ class FakeMetadata:
             return (200, self.token) if is_right else (405, "")
         if headers["X-aws-ec2-metadata-token"] != self.token:
             return 401, ""
-        said = {
-            "/latest/meta-data/spot/instance-action": TERMINATE if self.notice else None,
-            "/latest/meta-data/events/recommendations/rebalance": REBALANCE if self.rebalance else None,
-        }
-        found = said.get(path)
-        return (404, "") if found is None else (200, found)
+        if path == "/latest/meta-data/spot/instance-action" and self.notice:
+            return 200, TERMINATE
+        if path == "/latest/meta-data/events/recommendations/rebalance" and self.rebalance:
+            return 200, REBALANCE
+        return 404, ""
 
 
 @contextmanager
 def metadata_of(cloud: str) -> Iterator[FakeMetadata]:
-    """A service on a port of its own."""
-
     service = FakeMetadata(cloud)
 
     class Handler(Answering):

@@ -15,8 +15,10 @@ from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
+from tests.command_lines import start
 from warehouse.ledger.commits import Commit, Ledger
 from warehouse.ledger.lease import Attempt, Leases
+from warehouse.ledger.placement import Placements, PlacementStory
 from warehouse.ledger.store import open_store
 from warehouse.ledger.tables import decode
 
@@ -24,11 +26,11 @@ SWEEP = """
 name: fake
 engine: fake
 gpu: cpu
-suite: {suite}
+suite: fake-suite
 spot: false
 visits: {visits}
 serving: {{max_model_len: {max_model_len}}}
-cells:
+{more}cells:
 {cells}
 """
 
@@ -52,6 +54,16 @@ steps:
       - {name: short c=2, context_tokens: 64, output_tokens: 128, repeats: 2, requests: 8, concurrency: 2}
   - {step: parity, prompts: prose, n_prompts: 3, context_tokens: 64, output_tokens: 32}
   - {step: eval-tiny, items: 24, seed: 7}
+"""
+
+QUICK = """
+name: fake-suite
+steps:
+  - {step: smoke, items: 2}
+  - step: throughput
+    prompts: prose
+    conditions:
+      - {name: short c=1, context_tokens: 64, output_tokens: 64, repeats: 3, stream_requests: 0}
 """
 
 ENGINE = """
@@ -86,10 +98,9 @@ class FakeRun:
         self.folder = folder
         self.counts = folder / "requests.jsonl"
         self.state = folder / "state"
-        write_user_configs(folder, technique, suite, visits, max_model_len)
+        plan = expand(load_sweep(str(write_user_configs(folder, technique, suite, visits, max_model_len))))
         self.store_url = store_url or str(folder / "store")
         self.ledger = Ledger(open_store(self.store_url), "r1")
-        plan = expand(load_sweep(str(folder / "sweep.yaml")))
         self.ledger.write_plan(plan)
         self.cells = plan.cells
         self._choose(plan.cells[0])
@@ -104,24 +115,15 @@ class FakeRun:
 
     def _choose(self, planned: PlannedCell) -> None:
         self.planned, self.key = planned, planned.cell.cell_key
-        self.leases = Leases(self.ledger, self.key)
+        self.leases, self.placements = Leases(self.ledger, self.key), Placements(self.ledger, self.key)
 
     def start(
         self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str
     ) -> subprocess.Popen[str]:
-        """Start the node runner."""
         argv = [str(python), "-m", "tasks.cell", "--store", self.store_url, "--run", "r1", "--cell", self.key]
-        return subprocess.Popen(
-            [*argv, *arguments],
-            cwd=ROOT,
-            env=self.env(lie) | env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        return start([*argv, *arguments], self.env(lie) | env)
 
     def env(self, lie: str) -> dict[str, str]:
-        """Environment of a runner: state of its own, so that tests can run side by side."""
         return os.environ | {
             "PYTHONPATH": str(ROOT),
             "SPECSWEEP_STATE": str(self.state),
@@ -130,23 +132,19 @@ class FakeRun:
         }
 
     def finish(self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str) -> tuple[int, str]:
-        """Run the node runner to its end: exit code and what it said."""
         return ended(self.start(python, lie, arguments, **env))
 
     def measured(self, python: Path, lie: str = "honest", arguments: tuple[str, ...] = (), **env: str) -> str:
-        """Run the node runner to its good end; what it said."""
         code, said = self.finish(python, lie, arguments, **env)
         assert code == 0, said
         return said
 
     def commit(self, step: str) -> Commit:
-        """The commit of a step, which must be there."""
         found = self.ledger.read_commit(self.key, step)
         assert found is not None, f"{step} is not committed"
         return found
 
     def rows(self, step: str, table: str) -> list[dict[str, Any]]:
-        """Committed rows of one table of a step."""
         rows: list[dict[str, Any]] = []
         for part in self.commit(step).parts:
             if part.table == table:
@@ -160,28 +158,39 @@ class FakeRun:
         return list((self.folder / f"store/runs/r1/cells/{self.key}/steps").glob(pattern))
 
     def attempts(self) -> list[Attempt]:
-        """Closed attempts."""
         return self.leases.attempts()
 
+    def story(self) -> PlacementStory:
+        """Of its last placement."""
+        return self.placements.stories()[-1]
+
+    def ends(self) -> list[str | None]:
+        """How its placements ended."""
+        return [story.end and story.end.outcome for story in self.placements.stories()]
+
     def prompts_sent(self) -> list[str]:
-        """Every prompt that reached an engine, in order."""
-        return [json.loads(line) for line in self.counts.read_text().splitlines()] if self.counts.exists() else []
+        return prompts_in(self.counts)
+
+
+def prompts_in(counts: Path) -> list[str]:
+    """What an engine that counts there was asked, in order."""
+    return [json.loads(line) for line in counts.read_text().splitlines()] if counts.exists() else []
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Wait for a runner: exit code and what it said."""
     said, _ = process.communicate(timeout=900)
     return process.returncode, said
 
 
 def write_user_configs(
-    folder: Path, technique: str, suite: str = SUITE, visits: str = "single", max_model_len: int = 2048
-) -> None:
+    folder: Path, technique: str, suite: str = SUITE, visits: str = "single", max_model_len: int = 2048, more: str = ""
+) -> Path:
     """A user's own sweep with an engine, a model and a suite of their own; techniques are separated by spaces."""
     rows = [f"  - {{model: fake-model, precision: bf16, technique: {TECHNIQUES[name]}}}" for name in technique.split()]
-    sweep = SWEEP.format(cells="\n".join(rows), suite="fake-suite", visits=visits, max_model_len=max_model_len)
+    sweep = SWEEP.format(cells="\n".join(rows), visits=visits, max_model_len=max_model_len, more=more)
     engine = ENGINE.format(python=sys.executable, root=ROOT)
     write_sweep(folder, {"sweep.yaml": sweep, "suites/fake-suite.yaml": suite, "engines/fake.yaml": engine})
+    return folder / "sweep.yaml"
 
 
 def write_sweep(folder: Path, files: Mapping[str, str]) -> None:

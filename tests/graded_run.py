@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from configs.schema import Plan, PlannedCell
+from configs.schema import PlannedCell
 from configs.steps.eval import EvalStep
 from configs.steps.eval_tiny import EvalTinyStep
 from tasks.evals.extractors import read
@@ -21,16 +21,10 @@ GPQA = EvalStep(step="eval-gpqa", items=8)
 IFEVAL = EvalStep(step="eval-ifeval", items=2)
 TINY = EvalTinyStep(step="eval-tiny", items=5)
 
-RIGHT = 6
-"""Of eight answers to GPQA, by the reading that counts."""
-
-FIRST_READ_RIGHT = 2
-"""Of the same eight, by version 0."""
-
 
 def write_graded_run(ledger: Ledger, version: int = 0) -> PlannedCell:
     """One cell with three evaluations, the first two graded by readers of `version`: 0, or today's."""
-    plan: Plan = demo_plan()
+    plan = demo_plan()
     planned = plan.cells[0].model_copy(update={"steps": (GPQA, IFEVAL, TINY)})
     ledger.write_plan(plan.model_copy(update={"cells": (planned,)}))
     key = planned.cell.cell_key
@@ -48,8 +42,8 @@ def gpqa_answers() -> list[Paired]:
     found = []
     for number in range(8):
         asked = item(number, "C")
-        first = "(C)" if number < FIRST_READ_RIGHT else "(A)"
-        body = f"{first} comes to mind.\n\n**Answer: ({'C' if number < RIGHT else 'B'})**"
+        first = "(C)" if number < 2 else "(A)"
+        body = f"{first} comes to mind.\n\n**Answer: ({'C' if number < 6 else 'B'})**"
         said = exchange(asked, body, completion_tokens=100 + number)
         found.append(Paired(asked, graded(asked, body, extracted="[invalid]"), said))
     return found
@@ -58,21 +52,17 @@ def gpqa_answers() -> list[Paired]:
 def _gpqa(step: StepWriter, version: int) -> None:
     answers = gpqa_answers()
     rows = [sample_row(each, GPQA, 0) for each in answers]
-    if version == 0:
-        rows = [row | _as_version_0(str(each.exchange["body"])) for row, each in zip(rows, answers, strict=True)]
+    for row, each in zip(rows, answers, strict=True) if version == 0 else ():
+        first = read("ABCD", "", str(each.exchange["body"])).first
+        row |= {"last_in_body": first, "correct": first == "C", "extractor_version": 0}
     _write(step, GPQA, answers, rows)
-    sentence = "2 of 8 right: guessing (chance 0.25) does as well with p = 0.63"
-    bad = version == 0
-    reasons, sentences = ["engine_preemption"], ["the engine preempted 3 requests"]
-    judged = (["at_chance", *reasons], [sentence, *sentences]) if bad else (reasons, sentences)
-    step.judge((None, None, "rejected" if bad else "suspect", *judged))
+    verdict, reasons, sentences = "suspect", ["engine_preemption"], ["the engine preempted 3 requests"]
+    if version == 0:
+        guessed = "2 of 8 right: guessing (chance 0.25) does as well with p = 0.63"
+        verdict, reasons, sentences = "rejected", ["at_chance", *reasons], [guessed, *sentences]
+    step.judge((None, None, verdict, reasons, sentences))
     step.provenance()
-    step.commit("rejected" if bad else "suspect", sorted(judged[0]))
-
-
-def _as_version_0(body: str) -> dict[str, Any]:
-    first = read("ABCD", "", body).first
-    return {"last_in_body": first, "correct": first == "C", "extractor_version": 0}
+    step.commit(verdict, reasons)
 
 
 def _ifeval(step: StepWriter, version: int) -> None:

@@ -1,13 +1,10 @@
-"""Which slow tests a run has: all of them, or one quarter.
+"""Which slow tests a run has: all of them, or one quarter. `python -m tests.quarters` says which this commit runs.
 
 `make test` runs every fast test, every slow one of the `core`, and a quarter of the other slow tests. The commit's hash
 chooses the quarter, so each slow test runs in about one landing of four. `make test-all` runs everything.
 
 A slow test says about how long it takes, in seconds of the two-core machine: `pytest.mark.slow(30)`. The quarters take
-about the same time. Tests of one file in `tests/cloud` or `tests/engine` share a cloud or an engine: they stay
-together.
-
-    python -m tests.quarters        # which quarter this commit runs
+about the same time. Tests of a file in `tests/cloud` or `tests/engine` share a cloud or an engine: they stay together.
 """
 
 from __future__ import annotations
@@ -28,25 +25,21 @@ SHARED = (ROOT / "tests/cloud", ROOT / "tests/engine")
 
 
 def commit_of(folder: Path) -> str:
-    """The hash of the commit that is checked out; zeros where git can't say."""
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=False)
     return asked.stdout.strip() or "0" * 40
 
 
 def quarter_of(commit: str) -> int:
-    """The quarter that a commit runs, from 0."""
     return int(commit[:8], 16) % QUARTERS
 
 
 def left_out(items: Sequence[pytest.Item], quarter: int) -> list[pytest.Item]:
-    """Slow tests that this quarter does not run."""
     units: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("core"):
             units[_unit_of(item)].append(item)
-    longest_first = sorted(units, key=lambda unit: (-_seconds_of(units[unit]), unit))
     took_s, left = [0.0] * QUARTERS, list[pytest.Item]()
-    for unit in longest_first:
+    for unit in sorted(units, key=lambda unit: (-_seconds_of(units[unit]), unit)):  # longest first
         chosen = took_s.index(min(took_s))
         took_s[chosen] += _seconds_of(units[unit])
         if chosen != quarter:
@@ -55,7 +48,6 @@ def left_out(items: Sequence[pytest.Item], quarter: int) -> list[pytest.Item]:
 
 
 def in_words(commit: str) -> str:
-    """The last line of a run of one quarter."""
     number = quarter_of(commit) + 1
     return f"slow tests: quarter {number} of {QUARTERS}, chosen by commit {commit[:7]}; all of them: make test-all"
 

@@ -1,39 +1,62 @@
-"""A run on rented machines as its store tells it, cell by cell, and waiting for what it does."""
+"""A run of the fake engine on rented machines: its files, what its store tells of it, waiting for what it does."""
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from configs.checkout import ROOT
 from flows.clusters.protocol import cluster_name
 from flows.plans import make_plan
+from tests.fake_run import SUITE, prompts_in, write_sweep
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Attempt, Heartbeat, Leases
 from warehouse.ledger.placement import Placements, PlacementStory
 from warehouse.ledger.store import open_store
 
+PATIENCE_S = 1800.0
+
 
 class RentedRun:
-    """One run of one sweep of the user's own; who starts it says how, and what was said."""
+    """One run of the sweep in a folder; who starts it has `state` in `state`, and what is said in `log`."""
 
-    def __init__(self, sweep: Path, store_url: str, run_id: str) -> None:
-        """Plan the sweep, and open its run, which may not have begun."""
-        self.store_url, self.run_id = store_url, run_id
+    def __init__(self, folder: Path, state: Path, log: Path, store_url: str, run_id: str) -> None:
+        self.folder, self.state, self.log, self.store_url, self.run_id = folder, state, log, store_url, run_id
         self.ledger = Ledger(open_store(store_url), run_id)
-        self.planned = make_plan(str(sweep)).cells
+        self.planned = make_plan(str(folder / "sweep.yaml")).cells
         self.keys = [planned.cell.cell_key for planned in self.planned]
+
+    def counts(self, cell: int) -> Path:
+        """The file in which the cell's engines count their requests."""
+        raise NotImplementedError
+
+    @property
+    def flow_log(self) -> str:
+        path = self.state / "prefect" / "ephemeral" / "flow.log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def said(self) -> str:
         """Everything that was said, for a failing test."""
-        raise NotImplementedError
+        own = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        return f"{own[-8000:]}\n--- flow\n{self.flow_log[-8000:]}"
+
+    def requests(self, cell: int) -> list[str]:
+        """Every prompt that reached an engine of the cell, in order."""
+        return prompts_in(self.counts(cell))
 
     def cluster(self, cell: int) -> str:
         return cluster_name(self.store_url, self.run_id, self.keys[cell])
 
     def heartbeat(self, cell: int) -> Heartbeat | None:
         return Leases(self.ledger, self.keys[cell]).heartbeat()
+
+    def is_in(self, cell: int, step: str) -> bool:
+        beat = self.heartbeat(cell)
+        return beat is not None and beat.step == step
 
     def attempts(self, cell: int) -> list[Attempt]:
         return Leases(self.ledger, self.keys[cell]).attempts()
@@ -42,20 +65,52 @@ class RentedRun:
         return Placements(self.ledger, self.keys[cell]).stories()
 
     def ends(self, cell: int) -> list[str]:
-        """How the cell's placements ended."""
         return [story.end.outcome if story.end else "open" for story in self.stories(cell)]
 
     def is_measured(self, cell: int) -> bool:
         names = (each.name for each in self.planned[cell].measurements)
         return all(self.ledger.read_commit(self.keys[cell], name) is not None for name in names)
 
+    def wait(
+        self, process: subprocess.Popen[bytes] | None, true: Callable[[], object], what: str, every_s: float = 0.5
+    ) -> None:
+        """Ask until it is so; fails when the sweep ends first, if it is a process."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not true():
+            assert process is None or process.poll() is None, f"the sweep ended before: {what}\n{self.said()}"
+            assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what}\n{self.said()}"
+            time.sleep(every_s)  # each look asks the store for dozens of objects
 
-def wait_for(
-    true: Callable[[], bool], what: str, run: RentedRun, process: subprocess.Popen[bytes] | None, seconds: float
+    def ends_well(self, process: subprocess.Popen[bytes]) -> None:
+        process.wait(PATIENCE_S)
+        assert process.returncode == 0, self.said()
+
+
+def end(*processes: subprocess.Popen[bytes]) -> None:
+    """Those that still run, as their user would."""
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(120)
+
+
+def write_night(
+    folder: Path, head: str, command: list[str], python_path: str, techniques: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """Ask until it is so; fails when the sweep ends first, if it is a process, or after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert process is None or process.poll() is None, f"the sweep ended before: {what}\n{run.said()}"
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}\n{run.said()}"
-        time.sleep(0.5)  # each look asks the store for dozens of objects
+    """A user's sweep with a technique for each cell, whose variables its engine gets; `head`: more of its settings."""
+    cells = [{"model": "fake-model", "precision": "bf16", "technique": name, "k": 4} for name in techniques]
+    sweep = f"name: night\nengine: fake\ngpu: cpu\nsuite: fake-suite\nserving: {{max_model_len: 2048}}\n{head}\n"
+    engine = {"name": "fake", "command": command, "env": {"PYTHONPATH": python_path}, "start_timeout_s": 600}
+    files = {"sweep.yaml": f"{sweep}cells: {json.dumps(cells)}\n", "suites/fake-suite.yaml": SUITE}
+    files["engines/fake.yaml"] = json.dumps(engine)
+    for name, env in techniques.items():
+        technique = {"name": name, "method": "ngram", "takes_k": True, "engine_env": env}
+        files[f"techniques/{name}.yaml"] = json.dumps(technique)
+    write_sweep(folder, files)
+
+
+def copy_fake_engine(folder: Path) -> None:
+    """`fake_engine.py`, with what it imports, to where a node sees it."""
+    shutil.copy(ROOT / "tests" / "fake_engine.py", folder)
+    (folder / "tests").mkdir(exist_ok=True)
+    shutil.copy(ROOT / "tests" / "fake_faults.py", folder / "tests")

@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -74,42 +75,34 @@ def needed_by(*files: Path) -> set[Path]:
     return needed
 
 
-def floors() -> list[Path]:
-    """Every folder that holds code, and the house itself."""
-    return sorted({Path(), *(parent for file in FILES for parent in file.parents)})
+FLOORS = sorted({Path(), *(parent for file in FILES for parent in file.parents)})
+"""Every folder that holds code, and the house itself."""
 
 
-@pytest.mark.parametrize("floor", floors(), ids=str)
+@pytest.mark.parametrize("floor", FLOORS, ids=str)
 def test_the_doors_of_a_folder_lead_one_way(floor: Path) -> None:
     """A folder's own files and its sub-folders, each taken as one, import one another without a circle."""
-    doors: dict[Arrow, list[str]] = {}
+    doors: dict[Arrow, list[str]] = defaultdict(list)
     for source, target in ARROWS:
         if floor in source.parents and floor in target.parents:
             here, there = (Path(path.relative_to(floor).parts[0]) for path in (source, target))
             if here != there:
-                doors.setdefault((here, there), []).append(f"{source} -> {target}")
-    rooms: dict[Path, set[Path]] = {}
+                doors[here, there].append(f"{source} -> {target}")
+    rooms = TopologicalSorter[Path]()
     for here, there in doors:
-        rooms.setdefault(here, set()).add(there)
+        rooms.add(here, there)
     try:
-        TopologicalSorter(rooms).prepare()
+        rooms.prepare()
     except CycleError as error:
         circle = [door for step in pairwise(reversed(error.args[1])) for door in doors[step]]
         pytest.fail(f"a circle in {floor}:\n" + "\n".join(circle))
 
 
-def room_of(file: Path) -> str:
-    return next(room for room in MAY_IMPORT if Path(room) in file.parents)
-
-
 @pytest.mark.parametrize("room", MAY_IMPORT)
 def test_a_room_imports_only_what_it_may(room: str) -> None:
-    wrong = [
-        f"{source} imports {target}"
-        for source, target in ARROWS
-        if Path(room) in source.parents and room_of(target) not in {room, *MAY_IMPORT[room]}
-    ]
-    assert not wrong
+    allowed = {Path(each) for each in (room, *MAY_IMPORT[room])}
+    own = [arrow for arrow in ARROWS if Path(room) in arrow[0].parents]
+    assert not [f"{source} imports {target}" for source, target in own if not allowed & {*target.parents}]
 
 
 def test_a_node_needs_no_dataset_no_page_and_no_polars() -> None:
@@ -121,8 +114,7 @@ def test_a_node_needs_no_dataset_no_page_and_no_polars() -> None:
         "print(json.dumps([steps, sorted(sys.modules)]))\n"
     )
     argv = [str(ensure("node")), "-c", program]
-    done = subprocess.run(argv, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, text=True, capture_output=True, check=True)
-    steps, modules = json.loads(done.stdout)
+    steps, modules = json.loads(subprocess.check_output(argv, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}))
     assert len(steps) > 1 and {"tasks.runner", "warehouse.ledger.commits", *steps} <= set(modules)
     above = re.compile(r"(warehouse\.(dataset|report)|polars|flows)(\.|$)")
     assert not [module for module in modules if above.match(module)]
@@ -136,7 +128,7 @@ def test_the_client_needs_neither_a_store_nor_parquet() -> None:
 def test_nobody_imports_the_trainer_of_the_shipped_models() -> None:
     """Nodes have no torch of their own; who wants a training starts it."""
     trainer = Path("tasks/family/training")
-    assert trainer in floors()
+    assert trainer in FLOORS
     assert not [f"{source} imports {target}" for source, target in ARROWS if target.parent == trainer != source.parent]
 
 

@@ -13,8 +13,6 @@ from tests.quarters import QUARTERS, left_out, quarter_of
 
 
 class Item:
-    """As much of a collected test as the choice looks at."""
-
     def __init__(self, nodeid: str, seconds: float | None, *, core: bool = False) -> None:
         self.nodeid, self.path = nodeid, ROOT / Path(nodeid.partition("::")[0])
         self._marks = {} if seconds is None else {"slow": pytest.mark.slow(seconds).mark}

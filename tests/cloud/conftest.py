@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,29 +9,25 @@ import pytest
 
 from lab.cloud import Lab
 from lab.requirements import why_not
-from lab.weather.settings import clear_weather
-from tasks.host.environments import ensure
-from tests.cloud.body_shell import BodyShell
-from tests.cloud.checks import SHORT, Sky, nothing_left
-from tests.cloud.reclaims import ReclaimedNight
+from tests.cloud import checks
+from tests.cloud.checks import SHORT, BodyShell, fine_again, nothing_left, silent
 
 
 @pytest.fixture(scope="session")
 def lab_allowed() -> None:
-    """Skips where this machine can't run a lab."""
     if reason := why_not(SHORT):
         pytest.skip(f"no pocket cloud here: {reason}")
 
 
 @pytest.fixture
-def new_lab(lab_allowed: None) -> Iterator[Callable[[], Lab]]:
-    """Makes labs of the test's own, not up yet; they go down after it."""
+def new_lab(lab_allowed: None) -> Iterator[Callable[..., Lab]]:
+    """Makes labs of the test's own, not up yet unless asked for; they go down after it."""
     made: list[Lab] = []
 
-    def make() -> Lab:
-        folder = Path(tempfile.mkdtemp(prefix="sl", dir=SHORT))
-        folder.rmdir()
-        made.append(Lab(folder))
+    def make(*, up: bool = False) -> Lab:
+        made.append(checks.new_lab())
+        if up:
+            made[-1].up(silent)
         return made[-1]
 
     yield make
@@ -44,22 +37,12 @@ def new_lab(lab_allowed: None) -> Iterator[Callable[[], Lab]]:
 
 @pytest.fixture(scope="session")
 def session_lab(lab_allowed: None) -> Iterator[Lab]:
-    """The one lab of the session."""
-    folder = Path(tempfile.mkdtemp(prefix="sl", dir=SHORT))
-    folder.rmdir()
-    lab = Lab(folder)
+    lab = checks.new_lab()
     try:
-        lab.up(lambda line: None)
+        lab.up(silent)
         yield lab
     finally:
         lab.down()
-
-
-def _fine_again(lab: Lab) -> None:
-    """Room in every zone, and no weather."""
-    for zone in lab.capacities():
-        lab.capacity(zone, None)
-    clear_weather(lab.weather)
 
 
 @pytest.fixture
@@ -70,10 +53,10 @@ def lab(session_lab: Lab) -> Iterator[Lab]:
     """
     if not session_lab.running:
         said = session_lab.paths.log.read_text(encoding="utf-8", errors="replace")[-3000:]
-        session_lab.up(lambda line: None)
+        session_lab.up(silent)
         pytest.fail(f"the session's cloud has died before this test; it said: {said}")
     yield session_lab
-    _fine_again(session_lab)
+    fine_again(session_lab)
     try:
         nothing_left(session_lab)
     finally:
@@ -82,17 +65,8 @@ def lab(session_lab: Lab) -> Iterator[Lab]:
                 session_lab.preempt(each.instance_id)
 
 
-@pytest.fixture(scope="session")
-def survived(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> ReclaimedNight:
-    """The night in which every cell loses its node, once for all that is to be seen of it."""
-    night = ReclaimedNight(session_lab, tmp_path_factory.mktemp("night"))
-    _fine_again(session_lab)  # its full zone is nobody else's
-    return night
-
-
 @pytest.fixture
 def boot(lab: Lab, tmp_path: Path) -> Iterator[Callable[..., BodyShell]]:
-    """Boots an instance by the cloud's own API, without SkyPilot; it is terminated after the test."""
     booted: list[BodyShell] = []
 
     def start(zone: str = "us-east-1a") -> BodyShell:
@@ -102,28 +76,3 @@ def boot(lab: Lab, tmp_path: Path) -> Iterator[Callable[..., BodyShell]]:
     yield start
     for shell in booted:
         shell.terminate()
-
-
-@pytest.fixture
-def sky_in() -> Callable[[Lab], Sky]:
-    """Makes the runner of `sky` commands against a lab, in its home; a command returns the finished process."""
-    binary = ensure("control").parent / "sky"
-
-    def of(lab: Lab) -> Sky:
-        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        env = os.environ | lab.env | {"HOME": str(lab.paths.home), "XDG_CACHE_HOME": cache, "NO_COLOR": "1"}
-        env["PATH"] = f"{binary.parent}{os.pathsep}{env['PATH']}"
-
-        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-            argv = [str(binary), *arguments]
-            return subprocess.run(argv, env=env, cwd=lab.paths.home, capture_output=True, text=True)
-
-        return run
-
-    return of
-
-
-@pytest.fixture
-def sky(lab: Lab, sky_in: Callable[[Lab], Sky]) -> Sky:
-    """Runs `sky` commands against the session's lab."""
-    return sky_in(lab)

@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import polars as pl
 import yaml
 
 from configs.checkout import ROOT
 from flows.clusters.skypilot.home import HOME_VARIABLE
 from lab.cloud import Instance, Lab
 from lab.paths import INSIDE
-from tests.cloud.checks import wait_until
-from tests.command_lines import command_of
-from tests.fake_run import SUITE, write_sweep
-from tests.rented_run import RentedRun
-from tests.secret_watch import SecretWatch
+from tests.cloud.checks import server_log, wait_until
+from tests.command_lines import SecretWatch, command_of, run_python
+from tests.rented_run import RentedRun, copy_fake_engine, write_night
 from tests.tasks.test_cell import processes_with
+from warehouse.dataset.snapshot import read_current
 from warehouse.ledger.clock import SYSTEM, seconds_between
+from warehouse.ledger.store import open_store
 
 CANARY, STORE_CANARY = "canary-5f1d1c3e8a", "canary-of-the-store-0c7e"
 """Stand for the hub's token and a store's secret key; no argument, and no environment but the user's, may show them."""
 
-PLACES = ({"infra": "aws/us-east-1"}, {"infra": "aws/us-west-2"})
-"""Three zones of two regions."""
+PLACES = ({"infra": "aws/us-east-1"}, {"infra": "aws/us-west-2"})  # three zones of two regions
+
+SAME_WHEREVER = (
+    "model precision k engine gpu weights step condition mode context_tokens output_tokens concurrency repeats "
+    "metric score n truncated blank extractor parity_equal parity_n first_divergence "
+).split()
+"""Columns of the dataset that hold no clock, no place, and not which of several equal techniques a cell has."""
+
+EVAL_ITEMS, PARITY_PROMPTS, SMOKE_REQUESTS = 24, 3, 20
+"""What `SUITE` asks besides its windows; smoke: ten questions that nobody misses, and its items with their warm-up."""
 
 ON_THE_NODE = "/home/ubuntu/sky_workdir"
 
 
 class Night(RentedRun):
-    """One run of one sweep of our own on a lab."""
-
     def __init__(
         self,
         lab: Lab,
@@ -55,74 +60,68 @@ class Night(RentedRun):
         `token_s`: of all cells' engines, or of each cell's. `store`: put behind the lab's own, for another team.
         """
         run_id = f"night{int(time.time())}{store}"
-        self.lab, self.folder = lab, folder
+        self.lab = lab
         self.unheard_s: dict[int, float] = {}
         """From the last heartbeat of a reclaimed node to its end, by cell: what it did then is in no bill."""
-        self.log = folder / "sweep.log"
         self.watch = SecretWatch(CANARY, STORE_CANARY, of_the_user=HOME_VARIABLE)
-        shutil.copy(ROOT / "tests" / "fake_engine.py", lab.paths.shared / "fake_engine.py")
-        (lab.paths.shared / "tests").mkdir(exist_ok=True)
-        shutil.copy(ROOT / "tests" / "fake_faults.py", lab.paths.shared / "tests")
-        speeds = dict(enumerate([token_s] * cells if isinstance(token_s, float) else token_s))
-        names = [f"t{number}" for number in range(cells)]
-        files = {
-            "suites/fake-suite.yaml": SUITE,
-            "sweep.yaml": _sweep(names, folder / "task.yaml", budget, visits, concurrency),
-            "task.yaml": _task(places),
-            "engines/fake.yaml": _engine(),
-        }
-        files |= {
-            f"techniques/{name}.yaml": _technique(name, run_id, speeds[number]) for number, name in enumerate(names)
-        }
-        write_sweep(folder, files)
+        copy_fake_engine(lab.paths.shared)
+        techniques = {}
+        for number, each_s in enumerate([token_s] * cells if isinstance(token_s, float) else token_s):
+            names = {"COUNT": "jsonl", "HOLD": "hold", "HURRY": "hurry"}
+            files = {f"FAKE_ENGINE_{name}": f"{run_id}-t{number}.{ending}" for name, ending in names.items()}
+            env = {name: str(INSIDE.shared / file) for name, file in files.items()}
+            techniques[f"t{number}"] = env | {"FAKE_ENGINE_TOKEN_S": str(each_s)}
+        cloud = f"{{task: {folder / 'task.yaml'}, wait_h: 0.2, on_demand_after: 3{budget}}}"
+        head = f"spot: true\nvisits: {visits}\nconcurrency: {concurrency}\ncloud: {cloud}"
+        write_night(folder, head, ["python3", str(INSIDE.shared / "fake_engine.py")], ON_THE_NODE, techniques)
+        (folder / "task.yaml").write_text(_task(places), encoding="utf-8")
         os.environ |= {name: value for name, value in lab.env.items() if name.startswith("AWS_")}
         os.environ["AWS_ENDPOINT_URL"] = lab.behind_url  # no weather keeps us from looking on
-        super().__init__(folder / "sweep.yaml", lab.store_url + store, run_id)
+        super().__init__(folder, folder / "state", folder / "sweep.log", lab.store_url + store, run_id)
+
+    def counts(self, cell: int) -> Path:
+        return self._of_engine(cell, "jsonl")
+
+    def _of_engine(self, cell: int, ending: str) -> Path:
+        return self.lab.paths.shared / f"{self.run_id}-t{cell}.{ending}"
 
     @property
     def env(self) -> dict[str, str]:
-        """Environment of the user's commands."""
         own = {
             "PYTHONPATH": str(ROOT),
             "SPECSWEEP_STORE": self.store_url,
             "COLUMNS": "160",
-            "SPECSWEEP_STATE": str(self.folder / "state"),
+            "SPECSWEEP_STATE": str(self.state),
             "HF_TOKEN": CANARY,
             "AWS_SECRET_ACCESS_KEY": STORE_CANARY,  # the lab's cloud asks for none
         }
         return os.environ | self.lab.env | own
 
     def start(self) -> subprocess.Popen[bytes]:
-        """`sweep run`, in a session of its own; what it says goes into `log`."""
-        argv = [sys.executable, "-m", "flows.terminal", "run", str(self.folder / "sweep.yaml"), "--run-id", self.run_id]
-        with self.log.open("ab") as log:
-            return subprocess.Popen(
-                argv, cwd=ROOT, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+        return _sweep_run(self.folder, self.run_id, self.env, self.log)
 
-    def sweep(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Any `sweep` command, to its end."""
-        argv = [sys.executable, "-m", "flows.terminal", *arguments]
-        return subprocess.run(argv, cwd=ROOT, env=self.env, capture_output=True, text=True)
+    def sweep(self, *arguments: str) -> str:
+        """What any `sweep` command prints; it has to succeed."""
+        done = run_python("-m", "flows.terminal", *arguments, env=self.env)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
-    @property
-    def flow_log(self) -> str:
-        """What the flow itself said."""
-        path = self.folder / "state" / "prefect" / "ephemeral" / "flow.log"
-        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    def published(self, table: str) -> pl.DataFrame:
+        """The run's rows of the largest snapshot."""
+        store = self.ledger.store
+        keys = [key for key in store.list("snapshots") if f"{table}.parquet" in key]
+        frames = [pl.read_parquet(store.get(key) or b"") for key in keys]
+        return max(frames, key=lambda each: each.height).filter(pl.col("run_id") == self.run_id)
+
+    def said(self) -> str:
+        return f"{super().said()}\n--- SkyPilot\n{server_log(self.lab)}"
 
     def waits_for_ssh(self, cell: int) -> bool:
         """Whether SkyPilot has rented a machine for the cell and waits for it to boot."""
         logs = (path.read_text(errors="replace") for path in self.lab.paths.home.glob("sky_logs/*/provision.log"))
         return any(self.cluster(cell) in log and "Waiting for SSH" in log for log in logs)
 
-    def said(self) -> str:
-        """Everything that was said, for a failing test."""
-        own = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
-        return f"{own}\n--- flow\n{self.flow_log[-6000:]}"
-
     def living(self, cell: int) -> list[Instance]:
-        """The cell's instances that would be billed."""
         return [each for each in self.lab.instances() if each.alive and each.cluster.startswith(self.cluster(cell))]
 
     def reclaim(self, cell: int) -> None:
@@ -147,20 +146,15 @@ class Night(RentedRun):
     def parts(self, cell: int, step: str) -> list[str]:
         return self.ledger.store.list(f"{self.ledger.step_root(self.keys[cell], step)}/parts")
 
-    def requests(self, cell: int) -> list[str]:
-        """Every prompt that reached an engine of the cell, in order."""
-        path = self.lab.paths.shared / f"{self.run_id}-t{cell}.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
     def hold_engine(self, cell: int) -> Path:
         """A file: while it exists the cell's engine does not get healthy."""
-        path = self.lab.paths.shared / f"{self.run_id}-t{cell}.hold"
+        path = self._of_engine(cell, "hold")
         path.touch()
         return path
 
     def hurry(self, cell: int) -> None:
         """Let the cell's engine take 2 ms a token from now on: what its slowness was for has been seen."""
-        (self.lab.paths.shared / f"{self.run_id}-t{cell}.hurry").touch()
+        self._of_engine(cell, "hurry").touch()
 
 
 def orchestrators(folder: Path) -> list[int]:
@@ -178,22 +172,42 @@ def _task(places: Sequence[Mapping[str, str]]) -> str:
     return yaml.safe_dump(task)
 
 
-def _sweep(names: list[str], task: Path, budget: str, visits: str, concurrency: int) -> str:
-    cells = [{"model": "fake-model", "precision": "bf16", "technique": name, "k": 4} for name in names]
-    head = f"name: night\nengine: fake\ngpu: cpu\nsuite: fake-suite\nspot: true\nvisits: {visits}\n"
-    cloud = f"cloud: {{task: {task}, wait_h: 0.2, on_demand_after: 3{budget}}}\n"
-    head += f"concurrency: {concurrency}\n"
-    return f"{head}serving: {{max_model_len: 2048}}\n{cloud}cells: {json.dumps(cells)}\n"
+class CalmRun:
+    """The calm run that a bad night is held against: its suite on this machine, where nothing is lost or far away."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._log = folder, folder / "sweep.log"
+        command = [sys.executable, str(ROOT / "tests" / "fake_engine.py")]
+        write_night(folder, "spot: false\nvisits: single\nconcurrency: 1", command, str(ROOT), {"calm": {}})
+        places = {"SPECSWEEP_STORE": str(folder / "store"), "SPECSWEEP_STATE": str(folder / "state")}
+        self.process = _sweep_run(folder, "calm", os.environ | {"PYTHONPATH": str(ROOT)} | places, self._log)
+
+    def rows(self) -> pl.DataFrame:
+        self.process.wait(300)
+        assert self.process.returncode == 0, self._log.read_text(encoding="utf-8", errors="replace")
+        return comparable(read_current(open_store(str(self._folder / "store"))))
 
 
-def _engine() -> str:
-    command = ["python3", str(INSIDE.shared / "fake_engine.py")]
-    env = {"PYTHONPATH": ON_THE_NODE}
-    return yaml.safe_dump({"name": "fake", "command": command, "env": env, "start_timeout_s": 600})
+def _sweep_run(folder: Path, run_id: str, env: Mapping[str, str], said: Path) -> subprocess.Popen[bytes]:
+    """`sweep run`, in a session of its own."""
+    argv = [sys.executable, "-m", "flows.terminal", "run", str(folder / "sweep.yaml"), "--run-id", run_id]
+    with said.open("ab") as log:
+        return subprocess.Popen(
+            argv, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
 
 
-def _technique(name: str, run_id: str, token_s: float) -> str:
-    files = {"FAKE_ENGINE_COUNT": "jsonl", "FAKE_ENGINE_HOLD": "hold", "FAKE_ENGINE_HURRY": "hurry"}
-    env = {variable: str(INSIDE.shared / f"{run_id}-{name}.{ending}") for variable, ending in files.items()}
-    env["FAKE_ENGINE_TOKEN_S"] = str(token_s)
-    return yaml.safe_dump({"name": name, "method": "ngram", "takes_k": True, "engine_env": env})
+def by_step(asked: list[str]) -> dict[str, set[str]]:
+    """Step -> its prompts, of all that a cell which lost nothing asked of its engine, in order."""
+    late = len(asked) - EVAL_ITEMS
+    return {
+        "smoke": {*asked[:SMOKE_REQUESTS]},
+        "throughput": {*asked[SMOKE_REQUESTS : late - PARITY_PROMPTS]},
+        "parity": {*asked[late - PARITY_PROMPTS : late]},
+        "eval-tiny": {*asked[late:]},
+    }
+
+
+def comparable(frame: pl.DataFrame) -> pl.DataFrame:
+    """The columns that any undisturbed run of the suite has equal, in one order."""
+    return frame.select(SAME_WHEREVER).sort(SAME_WHEREVER, nulls_last=True)

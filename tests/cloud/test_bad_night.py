@@ -22,11 +22,10 @@ from lab.cloud import Lab
 from lab.paths import REGIONS
 from lab.startup import CATALOGS
 from lab.weather.settings import set_weather
-from tests.cloud.calm import CalmRun, by_step, comparable
 from tests.cloud.checks import nothing_left
-from tests.cloud.night import CANARY, Night, orchestrators
+from tests.cloud.night import CANARY, CalmRun, Night, by_step, comparable, orchestrators
 from tests.command_lines import command_of
-from tests.rented_run import wait_for
+from tests.rented_run import end
 from warehouse.dataset.snapshot import read_current
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(540)]
@@ -37,8 +36,6 @@ TOKEN_S = (0.015, 0.015, 0.04, 0.04)
 """Of each cell's engine until its blow has been dealt; the last two, held until then, still measure when the store goes
 away again. One cell of a machine is timed at a time, so that each second of theirs is one of the night."""
 
-PATIENCE_S = 1800.0
-
 
 def test_a_bad_night_gives_the_rows_the_bill_and_the_peace_of_a_calm_one(lab: Lab, tmp_path: Path) -> None:
     calm = CalmRun(tmp_path / "calm")
@@ -48,34 +45,27 @@ def test_a_bad_night_gives_the_rows_the_bill_and_the_peace_of_a_calm_one(lab: La
     flow, beside = night.start(), others.start()
     try:
         rented = lambda: len([*filter(night.living, range(4))]) > 1 and bool(others.living(0))  # noqa: E731
-        _wait(night, flow, rented, "machines are rented, the neighbour's too")
-        _store_away_while_they_are_launched(night, flow)
+        night.wait(flow, rented, "machines are rented, the neighbour's too")
+        set_weather(lab.weather, "store", "away", lasts_s=AWAY_S)
+        night.wait(flow, lambda: not lab.weather.now(), "the store is back")
+        assert all({*night.ends(cell)} <= {"open"} for cell in range(4)), f"they go down for a store\n{night.said()}"
         _two_machines_go(night, flow)
         for hold in holds:
             hold.unlink()
         _store_away_while_they_measure(night, flow)
         flow = night.start()
         _goes_on_with_what_was_up(night, flow)
-        flow.wait(PATIENCE_S)
-        assert flow.returncode == 0, night.said()
-        beside.wait(PATIENCE_S)
-        assert beside.returncode == 0, others.said()
+        night.ends_well(flow)
+        others.ends_well(beside)
     finally:
-        for process in (flow, beside, calm.process):
-            if process.poll() is None:
-                process.terminate()
-                process.wait(120)
+        end(flow, beside, calm.process)
     _has_the_rows_of(calm, night, others)
     _asked_nothing_committed_again(night, others)
-    _adopted_what_was_up(night)
+    for cell in UNHURT:
+        assert night.ends(cell) == ["done"], "one cluster, launched once"
+        assert [attempt.outcome for attempt in night.attempts(cell)] == ["completed"]
     _costs_what_the_cloud_says(night)
     _leaves_nothing(night, others)
-
-
-def _store_away_while_they_are_launched(night: Night, flow: subprocess.Popen[bytes]) -> None:
-    set_weather(night.lab.weather, "store", "away", lasts_s=AWAY_S)
-    _wait(night, flow, lambda: not night.lab.weather.now(), "the store is back")
-    assert all({*night.ends(cell)} <= {"open"} for cell in range(4)), f"nothing goes down for a store\n{night.said()}"
 
 
 def _two_machines_go(night: Night, flow: subprocess.Popen[bytes]) -> None:
@@ -83,11 +73,11 @@ def _two_machines_go(night: Night, flow: subprocess.Popen[bytes]) -> None:
     strikes = {NOTICED: night.notice, LOST: night.reclaim}
     measuring = lambda: [cell for cell in strikes if night.parts(cell, "throughput")]  # noqa: E731
     while strikes:
-        _wait(night, flow, lambda: bool(measuring()), "one of them measures")
+        night.wait(flow, lambda: bool(measuring()), "one of them measures")
         for cell in measuring():
             strikes.pop(cell)(cell)
     gone = lambda: all({*night.ends(cell)} - {"open"} for cell in (NOTICED, LOST))  # noqa: E731
-    _wait(night, flow, gone, "both losses are on record")
+    night.wait(flow, gone, "both losses are on record")
     for cell in (NOTICED, LOST):
         night.hurry(cell)
 
@@ -99,19 +89,19 @@ def _store_away_while_they_measure(night: Night, flow: subprocess.Popen[bytes]) 
     (server,) = [pid for pid in night.lab.processes() if SERVER in command_of(pid)]
     os.kill(server, signal.SIGKILL)
     goes_on = lambda: all(len(night.requests(cell)) > asked[cell - UNHURT[0]] + 4 for cell in UNHURT)  # noqa: E731
-    _wait(night, flow, goes_on, "they go on measuring without the store")
+    night.wait(flow, goes_on, "they go on measuring without the store")
     assert night.lab.weather.now(), "it is still away"
     for pid in orchestrators(night.folder):
         os.kill(pid, signal.SIGKILL)
     flow.wait()
-    _wait(night, None, lambda: not night.lab.weather.now(), "the store is back")
+    night.wait(None, lambda: not night.lab.weather.now(), "the store is back")
 
 
 def _goes_on_with_what_was_up(night: Night, flow: subprocess.Popen[bytes]) -> None:
     def is_followed(cell: int) -> bool:
         return f"adopted the cluster {night.cluster(cell)}" in night.flow_log or night.is_measured(cell)
 
-    _wait(night, flow, lambda: all(map(is_followed, UNHURT)), "the new flow follows both")
+    night.wait(flow, lambda: all(map(is_followed, UNHURT)), "the new flow follows both")
     for cell in UNHURT:
         night.hurry(cell)
 
@@ -139,19 +129,10 @@ def _asked_nothing_committed_again(night: Night, others: Night) -> None:
                 assert {asked[prompt] for prompt in prompts} == {1}, f"{step} of cell {cell} was committed already"
 
 
-def _adopted_what_was_up(night: Night) -> None:
-    for cell in UNHURT:
-        assert night.ends(cell) == ["done"], "one cluster, launched once"
-        assert [attempt.outcome for attempt in night.attempts(cell)] == ["completed"]
-
-
 def _costs_what_the_cloud_says(night: Night) -> None:
     """EC2's list of machines, and the catalogue's prices, read without our code."""
-    said = night.sweep("report", "--json")
-    assert said.returncode == 0, said.stderr
-    store = night.ledger.store
-    frames = [pl.read_parquet(store.get(key) or b"") for key in store.list("snapshots") if "attempts.parquet" in key]
-    rows = max(frames, key=lambda each: each.height).filter(pl.col("run_id") == night.run_id)
+    night.sweep("report", "--json")
+    rows = night.published("attempts")
     catalog = pl.read_csv(CATALOGS / "v8" / "aws" / "vms.csv")
     zones = pl.read_csv(next((CATALOGS / "v8" / "aws").glob("az_mappings-*.csv")))
     priced = catalog.join(zones, on="AvailabilityZone")
@@ -192,8 +173,3 @@ def _leaves_nothing(night: Night, others: Night) -> None:
     night.watch.look()
     found += night.watch.leaks
     assert found == [], "secrets"
-
-
-def _wait(night: Night, flow: subprocess.Popen[bytes] | None, true: object, what: str) -> None:
-    assert callable(true)
-    wait_for(true, what, night, flow, PATIENCE_S)

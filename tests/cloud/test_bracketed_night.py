@@ -10,8 +10,9 @@ import pytest
 
 from lab.cloud import Lab
 from tests.busy_machine import BUSY_MACHINE
+from tests.cloud.checks import fine_again
 from tests.cloud.night import Night
-from tests.rented_run import wait_for
+from tests.rented_run import end
 from warehouse.dataset.snapshot import publish, read_current
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(300), pytest.mark.core]
@@ -22,14 +23,11 @@ PLACES = (
     {"infra": "aws/us-east-1", "instance_type": "p5.4xlarge"},
     {"infra": "aws/us-west-2", "instance_type": "m6i.2xlarge"},
 )
-PATIENCE_S = 1800.0
 
 OF_A_SPEED = ("cell_key", "condition", "mode")
 
 
 class Tables:
-    """What the night became, for analysts."""
-
     def __init__(self, night: Night) -> None:
         publish(night.ledger.store)
         self.results, self.pairs, self.visits, self.attempts = (
@@ -48,22 +46,17 @@ def night(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     night = Night(session_lab, tmp_path_factory.mktemp("visits"), 2, token_s=0.002, visits="bracketed", places=PLACES)
     process = night.start()
     try:
-        own = "throughput"
-        with session_lab.writes_held(f"{night.keys[STRUCK]}/steps/{own}/commit.json"):
-            some = lambda: sum("windows-" in key for key in night.parts(STRUCK, own)) >= 2  # noqa: E731
-            wait_for(some, "some windows of the cell's own visit are stored", night, process, PATIENCE_S)
+        with session_lab.writes_held(f"{night.keys[STRUCK]}/steps/throughput/commit.json"):
+            some = lambda: sum("windows-" in key for key in night.parts(STRUCK, "throughput")) >= 2  # noqa: E731
+            night.wait(process, some, "some windows of the cell's own start are stored")
             for zone in session_lab.capacities().keys() | set(EAST):
                 session_lab.capacity(zone, 0)
             night.reclaim(STRUCK)
-        process.wait(PATIENCE_S)
-        assert process.returncode == 0, night.said()
+        night.ends_well(process)
         yield night
     finally:
-        for zone in list(session_lab.capacities()):
-            session_lab.capacity(zone, None)
-        if process.poll() is None:
-            process.terminate()
-            process.wait(120)
+        fine_again(session_lab)
+        end(process)
 
 
 @pytest.fixture(scope="module")
@@ -90,15 +83,9 @@ def test_pairs_are_made_within_a_machine_only(night: Night, tables: Tables) -> N
             why = {reason for each in (row, *starts) for reason in each["reasons"]} - {"no_baseline"}
             assert why and why <= BUSY_MACHINE, "only a machine that was busy leaves a rate without its pair"
     for pair in speeds:
-        behind = [
-            visit
-            for visit in tables.of("visits", pair["cell_key"])
-            if (visit["condition"], visit["mode"]) == (pair["condition"], pair["mode"])
-            and visit["machine"] == pair["machine"]
-            and visit["complete"]
-        ]
-        assert {visit["role"] for visit in behind} == {"cell", "control"}
-        assert pair["baseline_visits"] == sum(visit["role"] == "control" for visit in behind)
+        same = {name: pair[name] for name in (*OF_A_SPEED, "machine")}
+        behind = tables.visits.filter(pl.col("complete"), **same)["role"].to_list()
+        assert {*behind} == {"cell", "control"} and pair["baseline_visits"] == behind.count("control")
     struck = [pair for pair in speeds if pair["cell_key"] == night.keys[STRUCK]]
     assert {pair["baseline_visits"] for pair in struck} <= {1}, "the first control was another machine's"
 
@@ -116,14 +103,10 @@ def test_what_the_lost_machine_measured_is_kept_and_in_no_figure(night: Night, t
 def test_dollars_add_up_to_the_bill(night: Night, tables: Tables, cell: int) -> None:
     rows, attempts = tables.of("results", night.keys[cell]), tables.of("attempts", night.keys[cell])
     seconds = sum(row["gpu_s"] or 0.0 for row in rows)
-    billed_s = sum((each["smoke_s"] or 0.0) + (each["measure_s"] or 0.0) for each in attempts)
+    billed = [(each["smoke_s"] or 0.0) + (each["measure_s"] or 0.0) for each in attempts]
     # a lost machine's bill stands at its last heartbeat: 5 s before its end at most, and more on a busy machine
-    slack_s = 0.3 + 0.01 * billed_s + night.unheard_s.get(cell, 0.0)
-    assert abs(seconds - billed_s) <= slack_s
-    price = {each["attempt"]: each["price_usd_h"] for each in attempts}
+    slack_s = 0.3 + 0.01 * sum(billed) + night.unheard_s.get(cell, 0.0)
+    assert abs(seconds - sum(billed)) <= slack_s
     dollars = sum(row["cost_usd"] or 0.0 for row in rows)
-    owed = sum(
-        ((each["smoke_s"] or 0.0) + (each["measure_s"] or 0.0)) * (each["price_usd_h"] or 0.0) / 3600
-        for each in attempts
-    )
-    assert abs(dollars - owed) <= slack_s * max(filter(None, price.values())) / 3600
+    owed = sum(each_s * (each["price_usd_h"] or 0.0) / 3600 for each, each_s in zip(attempts, billed, strict=True))
+    assert abs(dollars - owed) <= slack_s * max(each["price_usd_h"] or 0.0 for each in attempts) / 3600

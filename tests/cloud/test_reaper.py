@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +15,8 @@ import pytest
 from configs.checkout import ROOT
 from flows.clusters.protocol import cluster_name
 from lab.cloud import Lab
-from tests.cloud.body_shell import BodyShell, wait_until
-from tests.cloud.conftest import Sky
+from tests.cloud.checks import BodyShell, run_sky, wait_until
+from tests.command_lines import run_python
 from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun
 from warehouse.ledger.claims import FlowHeartbeat
@@ -33,12 +31,12 @@ resources: {accelerators: "H100:1", use_spot: true, infra: aws/us-east-1/us-east
 run: echo working
 """
 
+LONG_AGO = "2026-11-20T10:00:00.000+00:00"
+
 Reap = Callable[..., "dict[str, Any]"]
 
 
 class RentedCell:
-    """A cell of a run whose store lies in the lab's cloud, and what a flow writes of its cluster."""
-
     def __init__(self, run: FakeRun, run_id: str) -> None:
         ledger = Ledger(run.ledger.store, run_id)
         ledger.write_plan(run.ledger.plan())
@@ -47,12 +45,12 @@ class RentedCell:
 
     def ask(self, region: str, zone: str) -> None:
         offer = OFFER.model_copy(update={"region": region, "zone": zone})
-        self.placements.ask(self.name, offer, owner_name(), "2026-11-20T10:00:00.000+00:00")
+        self.placements.ask(self.name, offer, owner_name(), LONG_AGO)
 
     def flow_beats(self, *, alive: bool) -> None:
         where, tick = owner_name().rsplit("/", 1)
         owner = f"{where}/{tick if alive else 1}"  # another process once had this id
-        said = FlowHeartbeat(owner=owner, at="2026-11-20T10:00:00.000+00:00", epoch=1)
+        said = FlowHeartbeat(owner=owner, at=LONG_AGO, epoch=1)
         self.placements.store.put(f"{self.placements.root}/flow.json", said.model_dump_json().encode())
 
     def ended(self) -> str | None:
@@ -70,12 +68,9 @@ def run(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[F
 
 @pytest.fixture
 def reap(lab: Lab, run: FakeRun) -> Reap:
-    """Runs `sweep reap ARGUMENTS --json`; its document."""
-
     def go(*arguments: str) -> dict[str, Any]:
-        argv = [sys.executable, "-m", "flows.terminal", "reap", "--store", run.store_url, "--json", *arguments]
         env = os.environ | lab.env | {"PYTHONPATH": str(ROOT)}
-        done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+        done = run_python("-m", "flows.terminal", "reap", "--store", run.store_url, "--json", *arguments, env=env)
         assert done.returncode == 0, done.stdout + done.stderr
         document: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return document
@@ -84,15 +79,17 @@ def reap(lab: Lab, run: FakeRun) -> Reap:
 
 
 def test_a_cluster_left_by_its_flow_and_one_that_skypilot_forgot(
-    lab: Lab, sky: Sky, boot: Callable[..., BodyShell], run: FakeRun, reap: Reap, tmp_path: Path
+    lab: Lab, boot: Callable[..., BodyShell], run: FakeRun, reap: Reap, tmp_path: Path
 ) -> None:
     left, forgotten = RentedCell(run, "r1"), RentedCell(run, "r2")
     (tmp_path / "task.yaml").write_text(TASK)
     left.ask("us-east-1", "us-east-1a")
-    launched = sky("launch", "-y", "-c", left.name, str(tmp_path / "task.yaml"))
+    launched = run_sky(lab, "launch", "-y", "-c", left.name, str(tmp_path / "task.yaml"))
     assert launched.returncode == 0, launched.stdout + launched.stderr
     forgotten.ask("us-west-2", "us-west-2a")
-    forget(lab, boot("us-west-2a"), forgotten.name)
+    body, names = boot("us-west-2a"), ("Name", "ray-cluster-name", "skypilot-cluster-name")
+    tags = [{"Key": name, "Value": f"{forgotten.name}-12ab34cd"} for name in names]  # as SkyPilot's, which knows none
+    lab.client("ec2", body.region).create_tags(Resources=[body.instance_id], Tags=tags)
     left.flow_beats(alive=True)
 
     found = {each["cluster"]: each for each in reap("--dry-run")["clusters"]}
@@ -106,28 +103,22 @@ def test_a_cluster_left_by_its_flow_and_one_that_skypilot_forgot(
     assert report["saved_usd_h"] > 2.5 and report["asked"] == ["SkyPilot", "aws"]
     assert not any(each.alive for each in lab.instances())
     wait_until(lambda: not lab.body_processes(), "the bodies are gone")
-    assert left.name not in sky("status").stdout
+    assert left.name not in run_sky(lab, "status").stdout
     assert (left.ended(), forgotten.ended()) == ("stopped: reaped", "stopped: reaped")
     assert reap()["clusters"] == []
 
 
 def test_a_cluster_stuck_in_init_goes_down_while_its_launch_still_waits(
-    lab: Lab, sky: Sky, run: FakeRun, reap: Reap, tmp_path: Path
+    lab: Lab, run: FakeRun, reap: Reap, tmp_path: Path
 ) -> None:
     stuck = RentedCell(run, "r1")
     (tmp_path / "task.yaml").write_text(TASK)
     stuck.ask("us-east-1", "us-east-1a")
     with ThreadPoolExecutor(1) as pool, lab.boots_held():
-        launch = pool.submit(sky, "launch", "-y", "-c", stuck.name, str(tmp_path / "task.yaml"))
+        launch = pool.submit(run_sky, lab, "launch", "-y", "-c", stuck.name, str(tmp_path / "task.yaml"))
         wait_until(lambda: any(each.alive for each in lab.instances()), "the machine is rented")
         (found,) = [each for each in reap()["clusters"] if each["cluster"] == stuck.name]
         assert (found["status"], found["done"], found["owner"]) == ("INIT", "down", "nobody")
         assert launch.result(timeout=120).returncode != 0
     assert not any(each.alive for each in lab.instances()), "the launch did not rent again"
     assert stuck.ended() == "stopped: reaped"
-
-
-def forget(lab: Lab, body: BodyShell, name: str) -> None:
-    """Make a machine one that SkyPilot rented for a cluster, and that no SkyPilot knows of."""
-    tags = [{"Key": key, "Value": f"{name}-12ab34cd"} for key in ("Name", "ray-cluster-name", "skypilot-cluster-name")]
-    lab.client("ec2", body.region).create_tags(Resources=[body.instance_id], Tags=tags)

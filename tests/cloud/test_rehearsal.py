@@ -6,6 +6,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -15,9 +16,8 @@ from flows.clusters.protocol import cluster_name
 from flows.plans import make_plan
 from flows.terminal.prefect_session import PrefectSession
 from lab.cloud import Lab
-from tests.cloud.calm import SAME_WHEREVER
-from tests.cloud.night import CANARY
-from tests.prefect_api import SELDOM_S, api
+from tests.cloud.night import CANARY, SAME_WHEREVER
+from tests.flows.test_prefect import SELDOM_S, api
 from tests.tasks.test_cell import wait_until
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Leases
@@ -31,38 +31,27 @@ SAME_WHATEVER_THE_NODE = ["cell_key", *SAME_WHEREVER, "technique", "instance_typ
 
 
 class Rehearsal:
-    """The shipped sweep `rehearsal`, twice: with a reclaimed node and without."""
-
     def __init__(self, lab: Lab, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, value in lab.env.items():
             if name.startswith("AWS_"):
                 monkeypatch.setenv(name, value)
         self.lab, self.folder = lab, folder
-        self.plan = make_plan("rehearsal")
-        self.ar, self.mtp = (planned.cell.cell_key for planned in self.plan.cells)
+        self.ar, self.mtp = (planned.cell.cell_key for planned in make_plan("rehearsal").cells)
         self.store = open_store(lab.store_url)
         self.engine_logs: dict[str, str] = {}
-        self.settings = dict(lab.env) | {
-            "SPECSWEEP_STORE": lab.store_url,
-            "SPECSWEEP_STATE": str(folder / "state"),
-            "HF_TOKEN": CANARY,
-        }
+        own = {"SPECSWEEP_STORE": lab.store_url, "SPECSWEEP_STATE": str(folder / "state"), "HF_TOKEN": CANARY}
+        self.settings = dict(lab.env) | own
 
     def ledger(self, run_id: str) -> Ledger:
         return Ledger(self.store, run_id)
-
-    def cluster(self, run_id: str, key: str) -> str:
-        return cluster_name(self.lab.store_url, run_id, key)
 
     def keep_engine_logs(self, over: threading.Event) -> None:
         """Engines count their requests in their logs, which go with their nodes: keep the last state of each."""
         while not over.wait(0.5):
             for path in self.lab.paths.fleet.glob("i-*/home/ubuntu/.specsweep/cells/*/engine*.log"):
                 name = f"{path.parts[-2]}@{path.relative_to(self.lab.paths.fleet).parts[0]}/{path.name}"
-                try:
+                with suppress(FileNotFoundError):  # its node went this moment
                     self.engine_logs[name] = path.read_text(encoding="utf-8", errors="replace")
-                except FileNotFoundError:
-                    continue  # its node went this moment
 
     def requests(self, run_id: str, key: str) -> list[int]:
         """Requests that the engines of a cell answered on each of its nodes, fewest first."""
@@ -94,7 +83,12 @@ def rehearsal(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
         with PrefectSession(ours.folder / "prefect", ours.settings) as session:
             session.start(lambda _: None)
             done = deploy(session, ours, "disturbed")
-            reclaim_inside_a_step(ours, "disturbed", ours.ar)
+            with ours.lab.writes_held(f"runs/disturbed/cells/{ours.ar}/steps/throughput/parts"):
+                leases = Leases(ours.ledger("disturbed"), ours.ar)
+                inside = lambda: (beat := leases.heartbeat()) is not None and beat.step == "throughput"  # noqa: E731
+                wait_until(inside, "the AR cell is in its throughput step", 1500, SELDOM_S)
+                name = cluster_name(ours.lab.store_url, "disturbed", ours.ar)
+                ours.lab.preempt(next(i.cluster for i in ours.lab.instances() if i.cluster.startswith(name)))
             wait_until(done, "the disturbed run", 1500, SELDOM_S)
             wait_until(deploy(session, ours, "calm"), "the calm run", 1500, SELDOM_S)
             ours.prefect_files = [path for path in (ours.folder / "prefect").rglob("*") if path.is_file()]
@@ -117,16 +111,6 @@ def deploy(session: PrefectSession, ours: Rehearsal, run_id: str) -> Callable[[]
         return bool(state["type"] == "COMPLETED")
 
     return done
-
-
-def reclaim_inside_a_step(ours: Rehearsal, run_id: str, key: str) -> None:
-    leases = Leases(ours.ledger(run_id), key)
-    with ours.lab.writes_held(f"runs/{run_id}/cells/{key}/steps/throughput/parts"):
-        inside = lambda: (beat := leases.heartbeat()) is not None and beat.step == "throughput"  # noqa: E731
-        wait_until(inside, "the AR cell is in its throughput step", 1500, SELDOM_S)
-        ours.lab.preempt(
-            next(i.cluster for i in ours.lab.instances() if i.cluster.startswith(ours.cluster(run_id, key)))
-        )
 
 
 def test_it_goes_on_in_another_zone(rehearsal: Rehearsal) -> None:
@@ -156,9 +140,8 @@ def test_no_committed_item_was_asked_again(rehearsal: Rehearsal) -> None:
 
 
 def test_the_other_cell_had_one_attempt(rehearsal: Rehearsal) -> None:
-    assert [attempt.outcome for attempt in Leases(rehearsal.ledger("disturbed"), rehearsal.mtp).attempts()] == [
-        "completed"
-    ]
+    (attempt,) = Leases(rehearsal.ledger("disturbed"), rehearsal.mtp).attempts()
+    assert attempt.outcome == "completed"
 
 
 def test_no_instance_is_left(rehearsal: Rehearsal) -> None:

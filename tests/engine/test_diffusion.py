@@ -23,12 +23,8 @@ from tasks.prompts import Prompt
 pytestmark = [pytest.mark.engine, pytest.mark.slow(120)]
 
 SCALE = 0.01
-CANVAS, STEPS = 16, 3
-"""Asked of a checkpoint that has 32 tokens and 16 steps."""
-
-MAX_TOKENS = 40
-"""Two canvases and a part of the next."""
-
+CANVAS, STEPS = 16, 3  # asked of a checkpoint that has 32 tokens and 16 steps
+MAX_TOKENS = 40  # two canvases and a part of the next
 PLAN = make_plan("demo-diffusion")
 CELL = PLAN.cells[0].cell.model_copy(update={"canvas_length": CANVAS, "denoising_steps": STEPS})
 
@@ -44,7 +40,6 @@ def family(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(autouse=True)
 def served_from(family: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checkpoints come from that folder."""
     monkeypatch.setattr(members, "trained_dir", lambda: family)
 
 
@@ -60,8 +55,7 @@ def test_a_canvas_model_is_served_and_returns_exactly_what_is_asked(tmp_path: Pa
     reply, streamed, counted = asyncio.run(ask(tmp_path))
     assert (reply.completion_tokens, reply.finish_reason) == (MAX_TOKENS, "length")
     assert (streamed.completion_tokens, streamed.finish_reason) == (MAX_TOKENS, "length")
-    assert counted.generation_tokens == 2 * MAX_TOKENS
-    assert counted.drafts is None
+    assert counted.generation_tokens == 2 * MAX_TOKENS and counted.drafts is None
     canvases = 2 * ceil(MAX_TOKENS / CANVAS)
     assert counted.committed_tokens == canvases * CANVAS, "of the checkpoint's own canvas it would be 128"
     assert 2 * canvases <= (counted.denoising_steps or 0) <= canvases * (STEPS + 1), "a step more commits"

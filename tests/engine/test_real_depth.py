@@ -7,8 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.engine.tiny_store import measure
-from tests.engine.twin_rows import SoundTwin, results
+from tests.engine.tiny_runs import SoundTwin, measure, results
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(150)]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -21,6 +22,7 @@ from tasks.family.members import folder_of, revision_of
 from tasks.family.words import ANIMALS, COLOR_OF, COLORS
 from tasks.host.environments import ensure
 from tasks.steps.smoke import questions_for
+from tests.command_lines import start
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.dataset.snapshot import publish, read_current
 from warehouse.ledger.commits import Ledger
@@ -31,8 +33,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow(240)]
 
 ITEMS, SMOKE_ITEMS = 150, 5
 
-EVALS = ("eval-gpqa", "eval-gpqa-inspect", "eval-haerae")
-"""One suite of each framework."""
+EVALS = ("eval-gpqa", "eval-gpqa-inspect", "eval-haerae")  # one suite of each framework
 
 SWEEP = """
 name: evals
@@ -55,11 +56,9 @@ start_timeout_s: 300
 """
 
 
-def suite() -> str:
-    """Smoke, and every suite's twin: 150 questions that the demo family was taught."""
-    steps = [f"  - {{step: smoke, items: {SMOKE_ITEMS}}}"]
-    steps += [f"  - {{step: {name}, dataset: twin, items: {ITEMS}, max_tokens: 64, temperature: 0}}" for name in EVALS]
-    return "\n".join(["name: evals", "steps:", *steps])
+STEPS = [f"  - {{step: {name}, dataset: twin, items: {ITEMS}, max_tokens: 64, temperature: 0}}" for name in EVALS]
+SUITE = "\n".join(["name: evals", "steps:", f"  - {{step: smoke, items: {SMOKE_ITEMS}}}", *STEPS])
+"""Smoke, and every suite's twin: 150 questions that the demo family was taught."""
 
 
 def taken_for_another(model: Model) -> list[str]:
@@ -93,47 +92,32 @@ class EvalRun:
         engine_python, damaged = ensure("engine-cpu"), folder / "damaged"
         names = {"root": ROOT, "damaged": damaged, "python": engine_python, "vllm": engine_python.parent / "vllm"}
         names["cache"] = compile_cache(load_engine("vllm-cpu"))
-        files = {"sweep.yaml": SWEEP, "suites/evals.yaml": suite(), "engines/mine.yaml": ENGINE % names}
+        files = {"sweep.yaml": SWEEP, "suites/evals.yaml": SUITE, "engines/mine.yaml": ENGINE % names}
         for name, text in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
         plan = expand(load_sweep(str(folder / "sweep.yaml")), revision_of=revision_of)
         words = taken_for_another(plan.cells[0].cell.model)
-        subprocess.run(
-            [engine_python, ROOT / "tests/engine/damage.py", folder_of("target"), damaged, *words],
-            check=True,
-            timeout=120,
-        )
+        damage = ROOT / "tests/engine/damage.py"
+        subprocess.run([engine_python, damage, folder_of("target"), damaged, *words], check=True, timeout=120)
         self.store = open_store(str(folder / "store"))
         self.ledger = Ledger(self.store, "evals")
         self.ledger.write_plan(plan)
+        self.answered: list[int] = []  # what the engine answered in each attempt at the AR cell
         self.ar, self.mtp = (planned.cell.cell_key for planned in plan.cells)
 
     def start(self, key: str) -> subprocess.Popen[str]:
         argv = [str(ensure("node")), "-m", "tasks.cell", "--store", self.store.url, "--run", "evals", "--cell", key]
-        argv += ["--heartbeat-s", "1", "--deadline-s", "3"]
-        return subprocess.Popen(
-            argv, cwd=ROOT, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        return start([*argv, "--heartbeat-s", "1", "--deadline-s", "3"], self.env)
 
     def parts(self, key: str, step: str) -> list[Path]:
         return sorted((self.folder / f"store/runs/evals/cells/{key}/steps/{step}/parts").glob("exchanges-*"))
 
-    def recorded(self, key: str, step: str) -> int:
-        """Answers that the response log has stored."""
-        return sum(len(decode(part.read_bytes(), str(part))) for part in self.parts(key, step))
-
     def asked(self, key: str) -> int:
-        """Answers that the engine of the last attempt gave, by its own log."""
         log = (self.folder / "state/cells" / f"evals-{key}" / "engine.log").read_text(errors="replace")
         return log.count('"POST /v1/chat/completions HTTP/1.1" 200')
 
-    def scores(self, key: str, step: str) -> dict[str, float]:
-        """Scores by the name of the reader, ours."""
-        rows = self.rows(key, step, "eval_scores")
-        return {row["extractor"]: row["value"] for row in rows if row["source"] == "ours"}
-
-    def rows(self, key: str, step: str, table: str) -> list[dict[str, object]]:
+    def rows(self, key: str, step: str, table: str) -> list[dict[str, Any]]:
         commit = self.ledger.read_commit(key, step)
         assert commit is not None, f"{step} is not committed"
         parts = [self.store.get(part.key) for part in commit.parts if part.table == table]
@@ -141,45 +125,38 @@ class EvalRun:
 
 
 @pytest.fixture(scope="module")
-def survived(tmp_path_factory: pytest.TempPathFactory) -> tuple[EvalRun, list[int]]:
-    """Both cells measured; the AR cell's runner was killed -9 in the middle of each framework's questions.
-
-    The second value has the answers that the engine gave in each attempt at the AR cell.
-    """
-    run, asked = EvalRun(tmp_path_factory.mktemp("evals")), list[int]()
+def run(tmp_path_factory: pytest.TempPathFactory) -> EvalRun:
+    """Both cells measured; the AR cell's runner was killed -9 in the middle of each framework's questions."""
+    run = EvalRun(tmp_path_factory.mktemp("evals"))
     for step in EVALS:
         process = run.start(run.ar)
-        wait_until(_part_of(run, step), f"a part of the response log of {step}", 900)
+        wait_until(partial(run.parts, run.ar, step), f"a part of the response log of {step}", 900)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate(timeout=300)
-        asked.append(run.asked(run.ar))
+        run.answered.append(run.asked(run.ar))
         assert run.ledger.read_commit(run.ar, step) is None, "the kill came too late"
     for key in (run.ar, run.mtp):
         process = run.start(key)
         said, _ = process.communicate(timeout=1800)
         assert process.returncode == 0, said
-    return run, [*asked, run.asked(run.ar)]
+    run.answered.append(run.asked(run.ar))
+    return run
 
 
-def _part_of(run: EvalRun, step: str) -> Callable[[], bool]:
-    return lambda: bool(run.parts(run.ar, step))
-
-
-def test_no_answered_item_was_asked_of_the_engine_again(survived: tuple[EvalRun, list[int]]) -> None:
-    run, asked = survived
+def test_no_answered_item_was_asked_of_the_engine_again(run: EvalRun) -> None:
     rows = [row for step in ("smoke", *EVALS) for row in run.rows(run.ar, step, "exchanges")]
     assert len(rows) == len(EVALS) * (SMOKE_ITEMS + ITEMS), "every item has one answer in the response log"
     kept = [sum(row["attempt"] == attempt for row in rows) for attempt in (1, 2, 3, 4)]
     assert min(kept) > 0, "each attempt added something"
-    lost = [answers - stored for answers, stored in zip(asked, kept, strict=True)]
+    lost = [answers - stored for answers, stored in zip(run.answered, kept, strict=True)]
     assert all(0 <= answers < FLUSH_ITEMS for answers in lost[:3]), "a kill loses what was not stored yet"
     assert lost[3] == 0, "the last attempt asked what was missing, and nothing else"
 
 
-def test_every_framework_scores_what_the_model_knows(survived: tuple[EvalRun, list[int]]) -> None:
-    run, _ = survived
+def test_every_framework_scores_what_the_model_knows(run: EvalRun) -> None:
     for step in EVALS:
-        scores = run.scores(run.ar, step)
+        ours = [row for row in run.rows(run.ar, step, "eval_scores") if row["source"] == "ours"]
+        scores = {row["extractor"]: row["value"] for row in ours}
         assert scores["last-in-body"] > 0.9, (step, scores)
         assert scores["first"] < 0.5, "the trap: the first letter of the thinking"
         samples = run.rows(run.ar, step, "eval_samples")
@@ -187,16 +164,12 @@ def test_every_framework_scores_what_the_model_knows(survived: tuple[EvalRun, li
         assert not any(row["truncated"] or row["blank"] for row in samples)
 
 
-def test_a_damaged_sibling_is_caught_as_worse(survived: tuple[EvalRun, list[int]]) -> None:
-    run, _ = survived
+def test_a_damaged_sibling_is_caught_as_worse(run: EvalRun) -> None:
     publish(run.store)
     pairs = read_current(run.store, "pairs").filter(pl.col("kind") == "accuracy")
-    assert pairs["step"].to_list() == sorted(EVALS)
-    assert pairs["conclusion"].to_list() == ["worse"] * 3
-    assert (pairs["n"] == ITEMS).all()
-    assert all(text.startswith("worse by") for text in pairs["wording"])
+    assert pairs["step"].to_list() == sorted(EVALS) and pairs["conclusion"].to_list() == ["worse"] * 3
+    assert (pairs["n"] == ITEMS).all() and all(text.startswith("worse by") for text in pairs["wording"])
 
 
-def test_nothing_is_left_running(survived: tuple[EvalRun, list[int]]) -> None:
-    run, _ = survived
+def test_nothing_is_left_running(run: EvalRun) -> None:
     assert processes_with(str(run.folder / "state")) == []

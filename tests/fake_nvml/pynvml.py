@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 NVML_CLOCK_SM = 1
 NVML_TEMPERATURE_GPU = 0
@@ -20,15 +21,6 @@ GIB = 1024**3
 
 class NVMLError(Exception):
     """As NVML's: no driver, no such card, or not supported."""
-
-
-class _Memory(NamedTuple):
-    used: int
-
-
-class _Process(NamedTuple):
-    pid: int
-    usedGpuMemory: int | None
 
 
 def _kind() -> str:
@@ -67,9 +59,9 @@ def nvmlDeviceGetPowerUsage(handle: str) -> int:
     return 300_000 if _kind() == "no_counter" else 100_000
 
 
-def nvmlDeviceGetMemoryInfo(handle: str) -> _Memory:
+def nvmlDeviceGetMemoryInfo(handle: str) -> SimpleNamespace:
     _sensor()
-    return _Memory(70 * GIB)
+    return SimpleNamespace(used=70 * GIB)
 
 
 def nvmlDeviceGetClockInfo(handle: str, clock: int) -> int:
@@ -87,15 +79,11 @@ def nvmlDeviceGetCurrentClocksThrottleReasons(handle: str) -> int:
     return {"hot": 0x40, "at_the_limit": 0x4}.get(_kind(), 0)
 
 
-def nvmlDeviceGetComputeRunningProcesses(handle: str) -> list[_Process]:
+def nvmlDeviceGetComputeRunningProcesses(handle: str) -> list[SimpleNamespace]:
     _sensor()
     found = []
     for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                words = (folder / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"fake_engine.py" in words:
-                found.append(_Process(int(folder.name), 2 * GIB))
+        with suppress(OSError):
+            if folder.name.isdigit() and b"fake_engine.py" in (folder / "cmdline").read_bytes():
+                found.append(SimpleNamespace(pid=int(folder.name), usedGpuMemory=2 * GIB))
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +14,10 @@ from configs.schema import Plan
 from configs.step import MeasuredStep
 from tests.command_lines import start_command
 from tests.fake_run import FakeRun
-from tests.warehouse.ledger.store.conftest import s3_server
-
-__all__ = ["s3_server"]
+from tests.warehouse.ledger.store.conftest import s3_server as s3_server
 
 Sweep = Callable[..., "subprocess.Popen[str]"]
-Finish = Callable[..., tuple[int, str]]
+Finish = Callable[..., str]
 
 
 @pytest.fixture
@@ -27,7 +26,6 @@ def run(tmp_path: Path) -> FakeRun:
 
 
 def with_steps(plan: Plan, kind: type[MeasuredStep], **fields: object) -> Plan:
-    """The plan with other fields in every step of a kind."""
     cells = []
     for planned in plan.cells:
         steps = (step.model_copy(update=fields) if isinstance(step, kind) else step for step in planned.steps)
@@ -39,25 +37,22 @@ def with_steps(plan: Plan, kind: type[MeasuredStep], **fields: object) -> Plan:
 def start_sweep(tmp_path: Path) -> Sweep:
     """Starts `sweep ARGUMENTS` with state and store of its own, in a folder; `FAKE_ENGINE...` may be keywords."""
 
-    def start(*arguments: str, cwd: Path = ROOT, **env: str) -> subprocess.Popen[str]:
-        own = {
-            "SPECSWEEP_STORE": str(tmp_path / "store"),
-            "SPECSWEEP_STATE": str(tmp_path / "state"),
-            "FAKE_ENGINE_COUNT": str(tmp_path / "requests.jsonl"),
-            "COLUMNS": "160",
-        }
+    def start(*arguments: str | Path, cwd: Path = ROOT, **env: str) -> subprocess.Popen[str]:
+        own = {f"SPECSWEEP_{name.upper()}": str(tmp_path / name) for name in ("store", "state")}
+        own |= {"FAKE_ENGINE_COUNT": str(tmp_path / "requests.jsonl"), "COLUMNS": "160"}
         return start_command(*arguments, env=own | env, cwd=cwd)
 
     return start
 
 
 @pytest.fixture
-def finish_sweep(start_sweep: Sweep) -> Callable[..., tuple[int, str]]:
-    """Runs `sweep ARGUMENTS` to its end: exit code and what it printed."""
+def finish_sweep(start_sweep: Sweep) -> Finish:
+    """Runs `sweep ARGUMENTS` to its end, which has this exit code: what it printed."""
 
-    def finish(*arguments: str, timeout_s: float = 240, cwd: Path = ROOT, **env: str) -> tuple[int, str]:
-        process = start_sweep(*arguments, cwd=cwd, **env)
-        said, _ = process.communicate(timeout=timeout_s)
-        return process.returncode, said
+    def finish(*arguments: str | Path, code: int = 0, **how: Any) -> str:
+        process = start_sweep(*arguments, **how)
+        said, _ = process.communicate(timeout=240)
+        assert process.returncode == code, said
+        return said
 
     return finish

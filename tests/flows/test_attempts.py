@@ -17,22 +17,19 @@ from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch,
 from flows.flow_heartbeat import HeldCells
 from flows.renting.site import PolicySite
 from flows.run_context import RunContext
-from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer, wait_for
+from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer
 from tests.fake_run import FakeRun
+from tests.tasks.test_cell import wait_until
 from tests.warehouse.ledger.test_ledger import elsewhere
 from warehouse.ledger.claims import Claims
 from warehouse.ledger.clock import SYSTEM
 from warehouse.ledger.lease import Attempt
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.owner import owner_name
-from warehouse.ledger.placement import MachineEnd, Placements
+from warehouse.ledger.placement import MachineEnd
 from warehouse.ledger.store import StoreAway
 
 SLOW = {"FAKE_ENGINE_TOKEN_S": "0.003"}
-
-
-def ends(run: FakeRun) -> list[str | None]:
-    return [story.end and story.end.outcome for story in Placements(run.ledger, run.key).stories()]
 
 
 def measured(run: FakeRun, hands: RunContext, committed: Callable[[str], None] = lambda _: None) -> CellOutcome:
@@ -43,9 +40,8 @@ def test_what_fails_on_this_machine_before_its_runner_begins_is_a_row_too(run: F
     site = FakeSite([FakeCluster(run, Path("python"), LaunchFailed("no node environment"))], [Launch(None)])
     outcome = measured(run, context(run, site))
     assert (outcome.ended, outcome.attempts) == ("failed", 2)
-    assert [(each.outcome, each.reason) for each in run.attempts()] == [
-        ("lost", "launch_failed: no node environment")
-    ] * 2
+    row = ("lost", "launch_failed: no node environment")
+    assert [(each.outcome, each.reason) for each in run.attempts()] == [row] * 2
 
 
 @pytest.mark.core
@@ -57,17 +53,15 @@ def test_a_reclaimed_node_is_replaced_and_nothing_committed_is_measured_again(ru
 
     def committed(step: str) -> None:
         if step == "throughput":  # inside the step after it
-            wait_for(lambda: (beat := run.leases.heartbeat()) is not None and beat.step == "parity", "parity")
+            wait_until(lambda: (beat := run.leases.heartbeat()) is not None and beat.step == "parity", "parity")
             sent_before.extend(run.prompts_sent())
             first.reclaim()
 
     site = FakeSite([first, second], [Launch(offer("east-1a")), Launch(offer("east-1b"))])
     outcome = measured(run, context(run, site), committed)
-    assert (outcome.ended, outcome.attempts) == ("measured", 2)
-    assert ends(run) == ["preempted", "done"]
-    words = [story.end for story in Placements(run.ledger, run.key).stories() if story.end]
-    assert [end.interrupted for end in words] == [True, False], "what the cloud said of its machines is kept"
-    assert [end.machine_ended_at for end in words] == [None, "2026-11-20T12:00:00.000+00:00"]
+    assert (outcome.ended, outcome.attempts) == ("measured", 2) and run.ends() == ["preempted", "done"]
+    words = [(end.interrupted, end.machine_ended_at) for story in run.placements.stories() if (end := story.end)]
+    assert words == [(True, None), (False, "2026-11-20T12:00:00.000+00:00")], "what the cloud said of its machines"
     assert [attempt.outcome for attempt in run.attempts()] == ["lost", "completed"]
     lost = run.attempts()[0]
     assert lost.reason.startswith("preempted") and lost.measure_s is not None and lost.load_s is not None
@@ -91,26 +85,23 @@ def test_a_node_that_is_lost_after_its_work_was_done_is_not_replaced(run: FakeRu
     site = FakeSite([LostWhenDone(run, node_python)])
     outcome = measured(run, context(run, site))
     assert (outcome.ended, outcome.attempts) == ("measured", 1)
-    assert ends(run) == ["done"] and [attempt.outcome for attempt in run.attempts()] == ["completed"]
+    assert run.ends() == ["done"] and [attempt.outcome for attempt in run.attempts()] == ["completed"]
 
 
 @pytest.mark.slow(18)
 def test_no_capacity_waits_says_why_and_goes_on(run: FakeRun, node_python: Path) -> None:
     said: list[str] = []
-    clock_s = context(run, FakeSite([FakeCluster(run, node_python)])).clock.now_s()
-    none = FakeCluster(run, node_python, fail=LaunchFailed("east-1a: no capacity", Ended.NO_CAPACITY))
-    site = FakeSite(
-        [none, FakeCluster(run, node_python)], [Launch(offer()), Wait(clock_s, "tried east-1a"), Launch(offer())]
-    )
-    outcome = measured(run, context(run, site, said.append))
-    assert outcome.ended == "measured"
-    assert ends(run) == ["no_capacity", "done"]
+    none = FakeCluster(run, fail=LaunchFailed("east-1a: no capacity", Ended.NO_CAPACITY))
+    decisions = [Launch(offer()), Wait(SYSTEM.now_s(), "tried east-1a"), Launch(offer())]
+    site = FakeSite([none, FakeCluster(run, node_python)], decisions)
+    assert measured(run, context(run, site, said.append)).ended == "measured"
+    assert run.ends() == ["no_capacity", "done"]
     assert [attempt.outcome for attempt in run.attempts()] == ["completed"], "nothing was rented the first time"
     assert any("tried east-1a" in line for line in said)
 
 
-def test_capacity_that_never_comes_is_given_up_with_what_was_tried(run: FakeRun, node_python: Path) -> None:
-    site = FakeSite([FakeCluster(run, node_python)], [Wait(0, "no capacity in east-1a and east-1b since 02:00")])
+def test_capacity_that_never_comes_is_given_up_with_what_was_tried(run: FakeRun) -> None:
+    site = FakeSite([FakeCluster(run)], [Wait(0, "no capacity in east-1a and east-1b since 02:00")])
     outcome = measured(run, context(run, site, wait_h=0.0))
     assert outcome.ended == "failed" and "east-1a and east-1b" in outcome.reason
 
@@ -125,7 +116,7 @@ def test_capacity_that_never_comes_is_given_up_with_what_was_tried(run: FakeRun,
     ids=["asked in vain", "taken away while they boot", "and each look for the next meets a store's blip"],
 )
 def test_places_and_machines_that_never_come_up_are_part_of_the_wait_that_a_sweep_allows(
-    run: FakeRun, node_python: Path, takes_s: float, how: Ended, store_blips: bool, said: str, most_h: float
+    run: FakeRun, takes_s: float, how: Ended, store_blips: bool, said: str, most_h: float
 ) -> None:
     clock = JumpingClock()
 
@@ -143,39 +134,22 @@ def test_places_and_machines_that_never_come_up_are_part_of_the_wait_that_a_swee
                 raise StoreAway("away for a moment")
             return super().choose(need)
 
-    never = NeverUp(run, node_python)
     offers = [offer("east-1a"), offer("east-1b")]
     cloud = Cloud(task="t", wait_h=0.5, on_demand_after=1000)
-    site = Blips(lambda: offers, lambda key, where: never, cloud, [], clock.now_s, random.Random(1))
+    site = Blips(lambda: offers, lambda key, where: NeverUp(run), cloud, [], clock.now_s, random.Random(1))
     outcome = measured(run, context(run, FakeSite([]))._replace(site=site, clock=clock, wait_h=0.5))
     assert outcome.ended == "failed"
     assert outcome.reason.startswith("no machine for 0.5 h (cloud.wait_h): ") and said in outcome.reason
-    assert 0.5 <= (clock.at_s - clock.begun_s) / 3600 < most_h
-    assert set(ends(run)) == {how}
+    assert 0.5 <= (clock.at_s - clock.begun_s) / 3600 < most_h and set(run.ends()) == {how}
 
 
-def test_a_failed_setup_goes_down_counts_as_a_try_and_has_a_row(run: FakeRun, node_python: Path) -> None:
-    broken = FakeCluster(run, node_python, fail=LaunchFailed("setup failed: no space left", Ended.SETUP_FAILED))
+def test_a_failed_setup_goes_down_counts_as_a_try_and_has_a_row(run: FakeRun) -> None:
+    broken = FakeCluster(run, fail=LaunchFailed("setup failed: no space left", Ended.SETUP_FAILED))
     outcome = measured(run, context(run, FakeSite([broken])))
     assert outcome.ended == "failed" and "no space left" in outcome.reason
-    assert broken.is_down
-    assert ends(run) == ["setup_failed", "setup_failed"]
+    assert broken.is_down and run.ends() == ["setup_failed", "setup_failed"]
     assert [(attempt.outcome, attempt.attempt) for attempt in run.attempts()] == [("lost", 1), ("lost", 2)]
     assert "a line of the node's log" in run.attempts()[0].log_tail
-
-
-class EndedWith(FakeCluster):
-    """A node whose runner was never heard of, and ended with a code."""
-
-    def __init__(self, run: FakeRun, node_python: Path, code: int) -> None:
-        super().__init__(run, node_python)
-        self.code = code
-
-    def launch(self, job: CellJob) -> None:
-        assert job.cell_key == self.run.key
-
-    def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
-        return Ending.of_runner(self.code, "its last line")
 
 
 @pytest.mark.parametrize(
@@ -183,13 +157,21 @@ class EndedWith(FakeCluster):
     [(1, "job_failed", "failed"), (137, "job_failed", "lost"), (75, "stopped", None), (0, "job_failed", "failed")],
 )
 def test_a_runner_that_does_not_measure_is_tried_so_often_and_leaves_the_same_words_everywhere(
-    run: FakeRun, node_python: Path, code: int, recorded: str, row: str | None
+    run: FakeRun, code: int, recorded: str, row: str | None
 ) -> None:
+    class EndedWith(FakeCluster):
+        """A node whose runner was never heard of, and ended with a code."""
+
+        def launch(self, job: CellJob) -> None:
+            assert job.cell_key == run.key
+
+        def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
+            return Ending.of_runner(code, "its last line")
+
     said: list[str] = []
-    site = FakeSite([EndedWith(run, node_python, code)])
+    site = FakeSite([EndedWith(run)])
     outcome = measured(run, context(run, site, said.append))
-    assert (outcome.ended, outcome.attempts) == ("failed", 2)
-    assert ends(run) == [recorded] * 2
+    assert (outcome.ended, outcome.attempts) == ("failed", 2) and run.ends() == [recorded] * 2
     assert [attempt.outcome for attempt in run.attempts()] == [row] * 2 if row else not run.attempts()
     remembered = recorded if recorded == "job_failed" else None
     assert site.memory == [("east-1a", remembered)] * 2, "as a flow that starts later reads it off the record"
@@ -201,19 +183,18 @@ class Superseded(FakeCluster):
 
     def launch(self, job: CellJob) -> None:
         for outcome, exit_code in (("superseded", 76), ("failed", 1)):
-            lease = self.run.leases.acquire("elsewhere/boot/1/1")
-            self.run.leases.close(
-                Attempt(attempt=lease.epoch, outcome=outcome, exit_code=exit_code, ended_at="2026-11-22T12:00:00+00:00")
-            )
+            epoch = self.run.leases.acquire("elsewhere/boot/1/1").epoch
+            ended_at = "2026-11-22T12:00:00+00:00"
+            self.run.leases.close(Attempt(attempt=epoch, outcome=outcome, exit_code=exit_code, ended_at=ended_at))
 
     def look(self, heard_s: float | None, *, insist: bool = False) -> Ending | None:
         return Ending.of_runner(76)
 
 
-def test_a_superseded_node_is_billed_to_its_own_attempt(run: FakeRun, node_python: Path) -> None:
-    assert measured(run, context(run, FakeSite([Superseded(run, node_python)]))).ended == "failed"
-    ended = [story.end for story in Placements(run.ledger, run.key).stories() if story.end is not None]
-    assert [(end.outcome, end.attempt) for end in ended] == [("stopped", 1), ("stopped", 3)]
+def test_a_superseded_node_is_billed_to_its_own_attempt(run: FakeRun) -> None:
+    assert measured(run, context(run, FakeSite([Superseded(run)]))).ended == "failed"
+    ended = [(end.outcome, end.attempt) for story in run.placements.stories() if (end := story.end)]
+    assert ended == [("stopped", 1), ("stopped", 3)]
 
 
 def purse(over_run: Callable[[], str | None] = lambda: None) -> SimpleNamespace:
@@ -233,36 +214,29 @@ def test_an_empty_purse_stops_the_node_with_everything_measured_kept(
     outcome = measured(run, context(run, FakeSite([node]), purse=purse(spent)))
     assert outcome.ended == "failed" and "3.61 of 3.60 USD" in outcome.reason
     assert run.commit("smoke").verdict == "ok"
-    assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
-    assert ends(run) == ["stopped"]
-    assert node.is_down
+    assert [attempt.outcome for attempt in run.attempts()] == run.ends() == ["stopped"] and node.is_down
 
 
-@pytest.mark.slow(12)
-def test_a_cluster_of_a_dead_flow_is_adopted_not_launched_again(run: FakeRun, node_python: Path) -> None:
+@pytest.mark.slow(25)
+@pytest.mark.parametrize("lives", [True, False])
+def test_what_a_dead_flow_left_is_adopted_not_launched_again_or_buried_first(
+    run: FakeRun, node_python: Path, lives: bool
+) -> None:
     node = FakeCluster(run, node_python, **SLOW)
-    placement = Placements(run.ledger, run.key).ask("specsweep-x", offer(), "a dead flow", SYSTEM.now_iso())
-    node.process = run.start(node_python, **SLOW)
-    wait_for(lambda: run.leases.current() is not None, "the node's lease")
-    outcome = measured(run, context(run, FakeSite([node])))
-    assert (outcome.ended, outcome.attempts) == ("measured", 0)
-    assert ends(run) == ["done"] and placement.number == 1
-    assert [attempt.outcome for attempt in run.attempts()] == ["completed"]
-
-
-@pytest.mark.slow(13)
-def test_what_a_dead_flow_left_in_pieces_is_buried_first(run: FakeRun, node_python: Path) -> None:
-    node = FakeCluster(run, node_python)
-    Placements(run.ledger, run.key).ask("specsweep-x", offer(), "a dead flow", SYSTEM.now_iso())
+    run.placements.ask("specsweep-x", offer(), "a dead flow", SYSTEM.now_iso())
+    if lives:
+        node.process = run.start(node_python, **SLOW)
+        wait_until(lambda: run.leases.current() is not None, "the node's lease")
     outcome = measured(run, context(run, FakeSite([node])))
     assert outcome.ended == "measured"
-    assert ends(run) == ["preempted", "done"]
-    assert [attempt.outcome for attempt in run.attempts()] == ["lost", "completed"]
+    assert run.ends() == (["done"] if lives else ["preempted", "done"])
+    assert [attempt.outcome for attempt in run.attempts()] == (["completed"] if lives else ["lost", "completed"])
+    assert outcome.attempts == (0 if lives else 1)
 
 
 @pytest.mark.slow(14)
 def test_a_second_flow_waits_for_the_first(run: FakeRun, node_python: Path) -> None:
-    placements, claims = Placements(run.ledger, run.key), Claims(run.ledger, run.key)
+    claims = Claims(run.ledger, run.key)
     first = claims.take(owner_name())
     said: list[str] = []
     outcomes: list[CellOutcome] = []
@@ -270,10 +244,8 @@ def test_a_second_flow_waits_for_the_first(run: FakeRun, node_python: Path) -> N
         hands = context(run, FakeSite([FakeCluster(run, node_python)]), said.append, managing=heartbeat.managing)
         thread = threading.Thread(target=lambda: outcomes.append(measured(run, hands)))
         thread.start()
-        wait_for(
-            lambda: any(f"another flow works on it ({owner_name()})" in line for line in said), "it says whose it is"
-        )
-        assert placements.stories() == []
+        wait_until(lambda: f"another flow works on it ({owner_name()})" in "".join(said), "it says whose it is")
+        assert run.placements.stories() == []
         claims.release(first)
         thread.join(120)
     assert outcomes[0].ended == "measured"
@@ -281,12 +253,12 @@ def test_a_second_flow_waits_for_the_first(run: FakeRun, node_python: Path) -> N
 
 
 def test_the_machine_that_a_rejected_cell_left_goes_down_and_its_record_is_closed(run: FakeRun) -> None:
-    node, placements = FakeCluster(run, Path("no-python")), Placements(run.ledger, run.key)
-    placements.ask("specsweep-x", offer(), elsewhere("laptop"), SYSTEM.now_iso())
+    node = FakeCluster(run)
+    run.placements.ask("specsweep-x", offer(), elsewhere("laptop"), SYSTEM.now_iso())
     run.ledger.commit(run.key, run.ledger.new_commit("smoke", 1, elsewhere("node"), "rejected", ["low_score"], 1.0, []))
-    outcome = measure_cell(run.ledger, run.planned, context(run, FakeSite([node]), purse=purse()), lambda _: None)
+    outcome = measured(run, context(run, FakeSite([node]), purse=purse()))
     assert (outcome.ended, outcome.attempts) == ("rejected", 0) and "low_score" in outcome.reason
-    assert node.is_down and placements.open() is None
+    assert node.is_down and run.placements.open() is None
 
 
 @pytest.mark.parametrize("when", ["while it launches", "while a place is chosen"])
@@ -306,7 +278,7 @@ def test_a_flow_that_is_asked_to_end_begins_no_launch_though_places_are_left_to_
                 clock.stop("Ctrl-C")
             return super().choose(need)
 
-    site = Slow([Dry(run, Path("no-python"))], [Launch(offer(f"east-1{zone}")) for zone in "abc"])
+    site = Slow([Dry(run)], [Launch(offer(f"east-1{zone}")) for zone in "abc"])
     with pytest.raises(FlowStopped, match="Ctrl-C"):
-        measure_cell(run.ledger, run.planned, context(run, site, clock=clock), lambda _: None)
-    assert [story.end and story.end.outcome for story in Placements(run.ledger, run.key).stories()] == ["no_capacity"]
+        measured(run, context(run, site, clock=clock))
+    assert run.ends() == ["no_capacity"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,6 @@ def with_dataset(dataset: str, plan: Plan = NIGHTLY) -> Plan:
 
 
 def on_task(task: str) -> Plan:
-    """The nightly with another SkyPilot task."""
     assert NIGHTLY.cloud is not None
     return NIGHTLY.model_copy(update={"cloud": NIGHTLY.cloud.model_copy(update={"task": task})})
 
@@ -53,27 +52,20 @@ def new_run(tmp_path: Path) -> Ledger:
 
 @pytest.fixture
 def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shell without the hub's token."""
     monkeypatch.delenv("HF_TOKEN", raising=False)
 
 
-@pytest.fixture
-def in_checkout() -> Iterator[Callable[[str], str]]:
-    """Write a file below the checkout; it is gone after the test, with the folders that were made for it."""
-    files: list[Path] = []
-
-    def write_file(name: str) -> str:
-        files.append(ROOT / name)
-        files[-1].parent.mkdir(parents=True, exist_ok=True)
-        files[-1].write_text("Question\nwhat\n")
-        return name
-
-    yield write_file
-    for file in files:
-        file.unlink()
-        with suppress(OSError):  # the first folder that has something else in it stays
-            file.parent.rmdir()
-            file.parent.parent.rmdir()
+@contextmanager
+def in_checkout(name: str) -> Iterator[None]:
+    """A file below the checkout; it is gone afterwards, with the folders that were made for it."""
+    file = ROOT / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("Question\nwhat\n")
+    yield
+    file.unlink()
+    with suppress(OSError):  # the first folder that has something else in it stays
+        file.parent.rmdir()
+        file.parent.parent.rmdir()
 
 
 def refused(plan: Plan, ledger: Ledger) -> str:
@@ -107,9 +99,8 @@ def test_the_token_is_only_asked_for_where_the_task_passes_it_on(
     require_datasets(on_task("slurm"), new_run)
     assert "HF_TOKEN isn't set" in refused(on_task("h100-spot"), new_run)
     own = tmp_path / "own.yaml"
-    own.write_text(
-        "resources: {accelerators: H100:1, autostop: {idle_minutes: 5, down: true}}\nrun: exec bin/node run\n"
-    )
+    resources = "{accelerators: H100:1, autostop: {idle_minutes: 5, down: true}}"
+    own.write_text(f"resources: {resources}\nrun: exec bin/node run\n")
     require_datasets(on_task(str(own)), new_run)
 
 
@@ -133,15 +124,15 @@ def test_a_file_that_rented_nodes_do_not_get_is_refused(tmp_path: Path, new_run:
     ],
 )
 def test_a_folder_of_the_checkout_that_is_not_copied_to_nodes_is_refused_with_the_line_that_says_so(
-    in_checkout: Callable[[str], str], new_run: Ledger, name: str, line: str | None
+    new_run: Ledger, name: str, line: str | None
 ) -> None:
-    in_checkout(name)
-    if line is None:
-        require_datasets(with_dataset(name), new_run)
-        assert f"name it relative to {ROOT}, as '{name}'" in refused(with_dataset(str(ROOT / name)), new_run)
-    else:
-        assert f"isn't copied to rented nodes (.skyignore has '{line}')" in refused(with_dataset(name), new_run)
-    require_datasets(with_dataset(name, NIGHTLY.model_copy(update={"cloud": None})), new_run)
+    with in_checkout(name):
+        if line is None:
+            require_datasets(with_dataset(name), new_run)
+            assert f"name it relative to {ROOT}, as '{name}'" in refused(with_dataset(str(ROOT / name)), new_run)
+        else:
+            assert f"isn't copied to rented nodes (.skyignore has '{line}')" in refused(with_dataset(name), new_run)
+        require_datasets(with_dataset(name, NIGHTLY.model_copy(update={"cloud": None})), new_run)
 
 
 def with_load(dataset: str, requests_per_category: int | None = None) -> Plan:
@@ -166,17 +157,12 @@ def test_a_file_of_prompts_that_rented_nodes_do_not_get_is_refused(tmp_path: Pat
 
 
 def test_a_sweep_is_refused_on_one_line_and_records_nothing(tmp_path: Path, finish_sweep: Finish) -> None:
-    write_user_configs(tmp_path, "ar")
     suite = "name: fake-suite\nsteps: [{step: smoke}, {step: eval-gpqa, max_tokens: 64, items: 5}]\n"
-    (tmp_path / "suites" / "fake-suite.yaml").write_text(suite)
-    code, said = finish_sweep("run", str(tmp_path / "sweep.yaml"), HF_TOKEN="")
-    assert code == 1
+    said = finish_sweep("run", write_user_configs(tmp_path, "ar", suite), HF_TOKEN="", code=1)
     assert said.startswith("sweep: eval-gpqa: Idavidrein/gpqa is gated") and said.count("\n") == 1, said
     assert not list((tmp_path / "store").glob("runs/*"))
 
 
 def test_the_environments_of_a_plan_are_those_of_its_frameworks() -> None:
-    full = expand(load_sweep("full"))
-    assert framework_environments(full) == ["hret", "inspect", "lm-eval"]
-    assert framework_environments(NIGHTLY) == ["lm-eval"]
-    assert framework_environments(expand(load_sweep("tiny-quick"))) == []
+    for name, wanted in (("full", ["hret", "inspect", "lm-eval"]), ("nightly", ["lm-eval"]), ("tiny-quick", [])):
+        assert framework_environments(expand(load_sweep(name))) == wanted

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
@@ -14,40 +12,29 @@ import pytest
 
 from configs.checkout import ROOT
 from flows.forecast.estimates import CPU_TOK_S, STEP_SETUP_S
+from tests.command_lines import run_python
 from tests.fake_run import write_user_configs
 from tests.flows.conftest import Finish
 
 TOY = ROOT / "tests" / "toy_step"
 
 SUITE = """
-name: toy-suite
+name: fake-suite
 steps:
   - {step: smoke}
   - {step: toy, greetings: 4}
 """
 
 
-def toy_sweep(folder: Path) -> str:
-    """A user's sweep of one cell with the toy step."""
-    write_user_configs(folder, "ar")
-    sweep = folder / "sweep.yaml"
-    sweep.write_text(sweep.read_text().replace("fake-suite", "toy-suite"))
-    (folder / "suites" / "toy-suite.yaml").write_text(SUITE)
-    return str(sweep)
-
-
 @pytest.mark.slow(14)
 def test_a_toy_step_is_planned_forecast_measured_consolidated_and_shown(tmp_path: Path, finish_sweep: Finish) -> None:
-    sweep, more = toy_sweep(tmp_path), {"SPECSWEEP_STEPS": str(TOY)}
-    code, said = finish_sweep("plan", sweep, "--json", **more)
-    assert code == 0, said
+    sweep, more = write_user_configs(tmp_path, "ar", SUITE), {"SPECSWEEP_STEPS": str(TOY)}
+    said = finish_sweep("plan", sweep, "--json", **more)
     planned = json.loads(said.splitlines()[-1])["cells"][0]["steps"][1]
     assert (planned["step"], planned["state"]) == ("toy", "to measure")
     assert planned["seconds"] == pytest.approx(STEP_SETUP_S + 4 * 32 / CPU_TOK_S), "by its own workload"
 
-    code, said = finish_sweep("run", sweep, **more)
-    assert code == 0, said
-    assert "toy" in said
+    assert "toy" in finish_sweep("run", sweep, **more)
     rows = pl.read_parquet(tmp_path / "store" / "results_consolidated.parquet").filter(pl.col("step") == "toy")
     assert rows.select("metric", "score", "n", "verdict").rows() == [("greeted", 1.0, 4, "ok")]
     assert rows["argv"][0] and rows["measured_at"][0], "it carries what every row carries"
@@ -55,10 +42,9 @@ def test_a_toy_step_is_planned_forecast_measured_consolidated_and_shown(tmp_path
     assert 'id="toy"' in page and 'href="#toy"' in page and "Who answers a greeting." in page
     assert "## greetings" in (tmp_path / "store" / "DATA_DICTIONARY.md").read_text()
 
-    code, said = finish_sweep("plan", sweep)
-    assert code == 1 and "'toy' isn't known" in said, "without the folder nobody has heard of it"
-    code, said = finish_sweep("status")
-    assert code == 1 and said.count("\n") == 1 and "other steps in SPECSWEEP_STEPS" in said
+    assert "'toy' isn't known" in finish_sweep("plan", sweep, code=1), "without the folder nobody has heard of it"
+    said = finish_sweep("status", code=1)
+    assert said.count("\n") == 1 and "other steps in SPECSWEEP_STEPS" in said
 
 
 @pytest.mark.parametrize(
@@ -75,28 +61,18 @@ def test_a_step_that_lacks_something_says_what(
 ) -> None:
     shutil.copytree(TOY, tmp_path / "steps")
     file = tmp_path.joinpath("steps", *broken.split("."), "steps", "toy.py")
-    if change is None:
-        file.unlink()
-    else:
-        file.write_text(file.read_text().replace(*change))
+    file.write_text(file.read_text().replace(*change)) if change else file.unlink()
     program = f"import configs.schema; from configs.step import step_module; step_module({broken!r}, 'toy')"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        text=True,
-        capture_output=True,
-        check=False,
-        env=os.environ | {"SPECSWEEP_STEPS": str(tmp_path / "steps"), "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode != 0
-    assert said in done.stderr
+    env = os.environ | {"SPECSWEEP_STEPS": str(tmp_path / "steps"), "PYTHONPATH": str(ROOT)}
+    done = run_python("-c", program, env=env)
+    assert done.returncode != 0 and said in done.stderr
 
 
 def test_what_is_wrong_with_own_steps_is_one_line(tmp_path: Path, finish_sweep: Finish) -> None:
-    code, said = finish_sweep("plan", "demo", SPECSWEEP_STEPS=str(tmp_path / "nowhere"))
-    assert code == 1 and said.startswith("sweep: SPECSWEEP_STEPS is ") and said.count("\n") == 1
+    said = finish_sweep("plan", "demo", SPECSWEEP_STEPS=str(tmp_path / "nowhere"), code=1)
+    assert said.startswith("sweep: SPECSWEEP_STEPS is ") and said.count("\n") == 1
     shutil.copytree(TOY, tmp_path / "steps")
     spec = tmp_path / "steps" / "configs" / "steps" / "toy.py"
     spec.write_text(spec.read_text().replace("def workload", "def work"))
-    code, said = finish_sweep("plan", "demo", SPECSWEEP_STEPS=str(tmp_path / "steps"))
-    assert code == 1 and "ToyStep has no workload" in said and said.count("\n") == 1
+    said = finish_sweep("plan", "demo", SPECSWEEP_STEPS=str(tmp_path / "steps"), code=1)
+    assert "ToyStep has no workload" in said and said.count("\n") == 1

@@ -1,72 +1,80 @@
-"""Two flows that begin at the same moment, each in a process of its own, on a real S3 server that is slow."""
+"""Two flows that begin at the same moment, each in a process of its own, on a real S3 server that is slow.
+
+Each process is this file: `python -m tests.flows.test_two_flows FOLDER`. stdin, two lines per trial: its name and its
+store's url; the moment (monotonic). What it does is appended to `FOLDER/../<trial>.events`: who, then `launches`, or
+`waits` with what it was told.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from configs.checkout import ROOT
-from tasks.engine.server import free_port
+from flows.cell import measure_cell
+from flows.clusters.protocol import CellJob
+from flows.flow_heartbeat import HeldCells
+from tests.fake_cloud import FakeCluster, FakeSite, context
+from tests.fake_run import FakeRun
+from tests.loopback import CutLine
+from tests.tasks.test_cell import wait_until
 from tests.warehouse.ledger.store.conftest import BUCKET, S3Server
+from warehouse.ledger.owner import owner_name
 
-ONE_WAY_S = 0.02
-"""A store far away: 40 ms for an answer."""
-
+ONE_WAY_S = 0.02  # a store far away: 40 ms for an answer
 OFFSETS_MS = (0, 5, 10, 20, 30, 40, 50, 60)
 
 
-@contextmanager
-def far_away(port: int) -> Iterator[str]:
-    """The url of a door on which everything takes `ONE_WAY_S` longer in each direction."""
-    mine, opened = free_port(), Future[Callable[[], object]]()
+class Enough(Exception):
+    """The trial is over for this flow."""
 
-    async def pass_on(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+
+class SlowNode(FakeCluster):
+    """Is being launched until the other flow has done something, too."""
+
+    events: Path
+
+    def launch(self, job: CellJob) -> None:
+        note(self.events, "launches")
+        wait_until(lambda: len(self.events.read_text().splitlines()) > 1, "the other flow does something")
+        raise Enough
+
+
+def note(events: Path, what: str) -> None:
+    with events.open("a") as file:
+        file.write(f"{owner_name()} {what}\n")
+
+
+def one_trial(folder: Path, name: str, url: str) -> None:
+    events = folder.parent / f"{name}.events"
+    run = FakeRun(folder / name, store_url=url)
+    node = SlowNode(run)
+    node.events = events
+
+    def told(line: str) -> None:
+        note(events, f"waits: {line}")
+        raise Enough
+
+    with HeldCells(run.ledger, print) as heartbeat:
+        shared = context(run, FakeSite([node]), told, managing=heartbeat.managing)
+        print("set", flush=True)
+        begins_s = float(sys.stdin.readline())
+        while time.monotonic() < begins_s:
+            pass
         try:
-            while data := await source.read(65536):
-                await asyncio.sleep(ONE_WAY_S)
-                to.write(data)
-                await to.drain()
-        except OSError:
-            pass  # either side has gone, and the other is told below
-        finally:
-            to.close()
-
-    async def enter(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
-        back, behind = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(pass_on(source, behind), pass_on(back, to))
-
-    async def serve() -> None:
-        leave, loop = asyncio.Event(), asyncio.get_running_loop()
-        server = await asyncio.start_server(enter, "127.0.0.1", mine)
-        opened.set_result(partial(loop.call_soon_threadsafe, leave.set))
-        await leave.wait()
-        server.close()
-
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    thread.start()
-    close = opened.result(timeout=60)
-    try:
-        yield f"http://127.0.0.1:{mine}"
-    finally:
-        close()
-        thread.join()
+            measure_cell(run.ledger, run.planned, shared, lambda _: None)
+        except Enough:
+            return
+    raise AssertionError("it neither launched nor waited")
 
 
 class Flow:
-    """One of the two processes."""
-
     def __init__(self, folder: Path, log: Path) -> None:
-        argv = [sys.executable, "-m", "tests.flows.one_of_two_flows", str(folder)]
+        argv = [sys.executable, "-m", "tests.flows.test_two_flows", str(folder)]
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -81,10 +89,6 @@ class Flow:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
-    def end(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
 
 @pytest.mark.slow(8)
 @pytest.mark.parametrize("s3_server", ["ministack"], indirect=True)
@@ -92,8 +96,8 @@ def test_of_two_flows_that_begin_together_one_owns_the_cell_and_the_other_says_w
     tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "flows.log"
-    with far_away(s3_server.port) as url:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    with CutLine(s3_server.port, ONE_WAY_S) as line:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         flows = [Flow(tmp_path / who, log) for who in "AB"]
         try:
             assert [flow.says() for flow in flows] == ["ready"] * 2, log.read_text()
@@ -113,4 +117,12 @@ def test_of_two_flows_that_begin_together_one_owns_the_cell_and_the_other_says_w
                 assert f"another flow works on it ({owners[0]})" in told
         finally:
             for flow in flows:
-                flow.end()
+                flow.process.kill()
+                flow.process.communicate()
+
+
+if __name__ == "__main__":
+    print("ready", flush=True)
+    while trial := sys.stdin.readline().split():
+        one_trial(Path(sys.argv[1]), *trial)
+        print("over", flush=True)

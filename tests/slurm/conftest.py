@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -16,20 +16,12 @@ from tasks.host.environment_spec import cache_folder
 from tests.cloud.checks import SHORT
 from tests.slurm.machine import Machine
 
-ASKED = "SPECSWEEP_SLURM"
-"""Set by `make test-slurm`; without it the tests are skipped."""
+ASKED = "SPECSWEEP_SLURM"  # set by `make test-slurm`; without it the tests are skipped
 
 COMMANDS = {
-    "slurmctld": "slurmctld",
-    "slurmd": "slurmd",
-    "sbatch": "slurm-client",
-    "munged": "munge",
-    "rsync": "rsync",
-    "sshd": "openssh-server",
-    "ssh": "openssh-client",
-    "ip": "iproute2",
-    "unshare": "util-linux",
-}
+    "slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client", "munged": "munge", "rsync": "rsync",
+    "sshd": "openssh-server", "ssh": "openssh-client", "ip": "iproute2", "unshare": "util-linux",
+}  # fmt: skip
 """Command -> Debian package."""
 
 
@@ -52,26 +44,12 @@ def why_not() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def new_machine() -> Iterator[Callable[[], Machine]]:
-    """Makes machines, not up yet; they go down at the end."""
+def machine() -> Iterator[Machine]:
     if reason := why_not():
         pytest.skip(f"no Slurm here: {reason}")
-    made: list[Machine] = []
-
-    def make() -> Machine:
-        folder = Path(tempfile.mkdtemp(prefix="slurm", dir=SHORT))
-        folder.rmdir()
-        made.append(Machine(folder))
-        return made[-1]
-
-    yield make
-    for machine in made:
+    machine = Machine(SHORT / f"slurm{uuid4().hex[:8]}")
+    try:
+        machine.up()
+        yield machine
+    finally:
         machine.down()
-
-
-@pytest.fixture(scope="session")
-def machine(new_machine: Callable[[], Machine]) -> Machine:
-    """The one machine of the session."""
-    machine = new_machine()
-    machine.up()
-    return machine

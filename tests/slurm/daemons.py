@@ -14,15 +14,12 @@ MUNGE_SOCKET = Path("/run/munge/munge.socket.2")
 
 def commands(root: Path) -> dict[str, list[str]]:
     """Command lines by name; munge first, the others need it."""
-    munge = {
-        "key-file": "/etc/munge/munge.key",
-        "socket": MUNGE_SOCKET,
-        "pid-file": "/run/munge/munged.pid",
-        "seed-file": root / "state" / "munge.seed",
-        "log-file": root / "log" / "munge.log",
-    }
+    munge = [
+        f"--socket={MUNGE_SOCKET}", "--key-file=/etc/munge/munge.key", "--pid-file=/run/munge/munged.pid",
+        f"--seed-file={root}/state/munge.seed", f"--log-file={root}/log/munge.log",
+    ]  # fmt: skip
     return {
-        "munged": ["/usr/sbin/munged", "--foreground", *(f"--{name}={value}" for name, value in munge.items())],
+        "munged": ["/usr/sbin/munged", "--foreground", *munge],
         "slurmctld": ["/usr/sbin/slurmctld", "-D"],
         "slurmd": ["/usr/sbin/slurmd", "-D"],
         "sshd": ["/usr/sbin/sshd", "-D", "-e", "-f", str(root / "state" / "sshd_config")],
@@ -30,7 +27,6 @@ def commands(root: Path) -> dict[str, list[str]]:
 
 
 def main() -> int:
-    """Run until a daemon ends, which none should."""
     root = Path(sys.argv[1])
     MUNGE_SOCKET.parent.mkdir(mode=0o755)
     started: dict[int, str] = {}

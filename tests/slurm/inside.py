@@ -1,56 +1,39 @@
 """Makes the inside of the Slurm machine, as root in namespaces of its own, then runs its daemons without privileges.
 
-`unshare --mount --net --pid --uts --ipc --fork ... PYTHON -m tests.slurm.inside SPEC`. The network is loopback only, so
-all daemons have their usual ports; whatever SkyPilot leaves in /tmp or /dev/shm is the machine's, not the host's.
+`unshare --mount --net --pid --uts --ipc --fork ... PYTHON -m tests.slurm.inside ROOT EXPOSED …`: its root, and what it
+sees of the host's private folders, read-only. The network is loopback only, so all daemons have their usual ports;
+whatever SkyPilot leaves in /tmp or /dev/shm is the machine's, not the host's.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 from lab.bodies import mounts
 from lab.bodies.cover import cover
 from lab.paths import FLEET_UID
 from tests.slurm.layout import ADDRESS, HOST
 
-PLAIN_USER = (
-    *("setpriv", f"--reuid={FLEET_UID}", f"--regid={FLEET_UID}", "--clear-groups", "--inh-caps=-all"),
-    "--no-new-privs",
-)
+PLAIN_USER = f"setpriv --reuid={FLEET_UID} --regid={FLEET_UID} --clear-groups --inh-caps=-all --no-new-privs".split()
 """Becomes the machine's user, for good."""
 
 
-class InsideSpec(NamedTuple):
-    """The machine's root, and what it sees of the host's private folders, read-only."""
-
-    root: str
-    exposed: tuple[str, ...]
-
-    def dump(self) -> str:
-        """As one argument of a command line."""
-        return json.dumps(self._asdict())
-
-
 def main() -> None:
-    """Mount, drop, and start the daemons."""
     os.umask(0o022)
-    spec = InsideSpec(**json.loads(sys.argv[1]))
-    root = Path(spec.root)
+    root, *exposed = map(Path, sys.argv[1:])
     for command in ("link set lo up", f"addr add {ADDRESS}/32 dev lo"):
         subprocess.run(["ip", *command.split()], check=True)
     socket.sethostname(HOST)
-    cover([root], map(Path, spec.exposed))
+    cover([root], exposed)
     for name in ("etc", "run", "tmp"):
         mounts.bind(root / name, Path("/", name))
     mounts.tmpfs(Path("/dev/shm"), "1g", 0o1777)
     os.chdir("/")
-    os.execvp(PLAIN_USER[0], [*PLAIN_USER, sys.executable, "-m", "tests.slurm.daemons", spec.root])
+    os.execvp(PLAIN_USER[0], [*PLAIN_USER, sys.executable, "-m", "tests.slurm.daemons", str(root)])
 
 
 if __name__ == "__main__":

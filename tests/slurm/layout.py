@@ -12,9 +12,7 @@ from lab.paths import FLEET_UID, LabPaths
 CLUSTER, HOST, USER = "pocket", "slurmlab", "lab"
 """Names of the cluster, of its only machine, and of the user who is logged in there and runs its daemons."""
 
-SPOT, URGENT = "spot", "urgent"
-"""Partitions: a job of the second takes the GPUs from jobs of the first."""
-
+SPOT, URGENT = "spot", "urgent"  # partitions: a job of the second takes the GPUs from jobs of the first
 ADDRESS = "10.77.0.1"
 """Of the machine, within its own network: Slurm's daemons start on no machine that has loopback only."""
 
@@ -100,29 +98,21 @@ Host {CLUSTER}
 
 
 def write_files(places: LabPaths, baked: Path, envs: Path) -> None:
-    """Make the machine's folders and files; theirs is the user who starts this.
-
-    Args:
-        places: of the machine.
-        baked: the lab's baked layer, with uv, wheels and SkyPilot's runtime.
-        envs: folder of specsweep's environments, which the user has in the shared home's cache.
-    """
+    """Make the machine's folders and files; `baked` has uv, wheels and SkyPilot's runtime, `envs` our environments."""
     root = places.root
     for name in FOLDERS:
         (root / name).mkdir()
     (root / "tmp").chmod(0o1777)
     _write_etc(root, baked)
-    texts = {"home/.slurm/config": SLURM_CLUSTERS, "state/sshd_config": SSHD_CONFIG}
-    for name, text in texts.items():
-        _write(root / name, text.format(root=root))
+    _write(root / "home/.slurm/config", SLURM_CLUSTERS.format(root=root))
+    _write(root / "state/sshd_config", SSHD_CONFIG.format(root=root))
     (places.home / ".ssh").mkdir(mode=0o700)
     for key in (places.home / ".ssh" / "id_ed25519", root / "state" / "host_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     public = (places.home / ".ssh" / "id_ed25519.pub").read_text(encoding="ascii")
     _write(places.home / ".ssh" / "authorized_keys", public, 0o600)
-    cache = places.home / ".cache" / "specsweep"
-    cache.mkdir(parents=True)
-    (cache / "envs").symlink_to(envs)
+    (places.home / ".cache" / "specsweep").mkdir(parents=True)
+    (places.home / ".cache" / "specsweep" / "envs").symlink_to(envs)
 
 
 def _write_etc(root: Path, baked: Path) -> None:

@@ -16,22 +16,18 @@ from tasks.host.environment_spec import cache_folder
 from tasks.host.environments import ensure
 from tests.cloud.checks import wait_until
 from tests.command_lines import command_of
-from tests.slurm.inside import PLAIN_USER, InsideSpec
+from tests.slurm.inside import PLAIN_USER
 from tests.slurm.layout import CLUSTER, RUNTIME, USER, write_files
 
 NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc")
 
 
 class Machine:
-    """One machine, in one folder. The host's root starts it; what runs on it is its user's."""
-
     def __init__(self, root: Path) -> None:
-        """Nothing starts yet; `root` does not exist."""
         self.places = LabPaths(root)
         self._process: subprocess.Popen[bytes] | None = None
 
     def up(self) -> None:
-        """Start it: afterwards Slurm has an idle node, and its user can log in."""
         root, layer = self.places.root, baked(ensure("uv"), lambda line: None)
         root.mkdir(mode=0o755)
         write_files(self.places, layer, cache_folder())
@@ -40,21 +36,15 @@ class Machine:
         runtime = root / RUNTIME.relative_to("/")
         subprocess.run(["cp", "--archive", "--reflink=auto", layer / "layer" / "skypilot-runtime", runtime], check=True)
         subprocess.run(["chown", "--recursive", "--no-dereference", f"{FLEET_UID}:{FLEET_UID}", root], check=True)
-        spec = InsideSpec(str(root), tuple(map(str, (*exposed_paths(layer), ROOT))))
         unshare = ["unshare", *NAMESPACES, "--propagation", "private", "--mount-proc", "--fork", "--kill-child"]
         with (root / "log" / "machine.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*unshare, sys.executable, "-m", "tests.slurm.inside", spec.dump()],
-                cwd=ROOT,
-                env=self.env | {"PYTHONPATH": str(ROOT)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            seen = map(str, (root, *exposed_paths(layer), ROOT))
+            argv = [*unshare, sys.executable, "-m", "tests.slurm.inside", *seen]
+            env = self.env | {"PYTHONPATH": str(ROOT)}
+            self._process = subprocess.Popen(argv, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until(self._is_ready, "Slurm has an idle node and ssh lets its user in")
 
     def down(self) -> None:
-        """Kill everything on it, and remove its folder."""
         leftovers.kill(self.places.root)
         if self._process is not None:
             self._process.wait()
@@ -62,7 +52,6 @@ class Machine:
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables of the user's commands; nothing of the host's own."""
         home = self.places.home
         return {
             MARK: str(self.places.root),
@@ -77,29 +66,23 @@ class Machine:
         }
 
     def start(self, argv: list[str], log: Path, **env: str) -> subprocess.Popen[bytes]:
-        """Start a command as the machine's user, in the checkout."""
+        entered, nothing = self._entered(argv), subprocess.DEVNULL
         with log.open("ab") as out:
-            return subprocess.Popen(
-                self._entered(argv), env=self.env | env, stdin=subprocess.DEVNULL, stdout=out, stderr=out
-            )
+            return subprocess.Popen(entered, env=self.env | env, stdin=nothing, stdout=out, stderr=out)
 
     def run(self, *argv: str, **env: str) -> str:
-        """What a command of its user prints; it has to succeed."""
         done = self._run(*argv, **env)
         assert done.returncode == 0, f"{argv}: {done.stderr or done.stdout}\n{self.logs()}"
         return done.stdout.strip()
 
     def processes(self) -> dict[int, str]:
-        """Command lines of everything that runs on it."""
         return {pid: command_of(pid) for pid in leftovers.body_processes(self.places.root)}
 
     def logs(self) -> str:
-        """The ends of the daemons' logs, for a failing test."""
         files = sorted((self.places.root / "log").glob("*.log"))
         return "\n".join(f"--- {file.name}\n{file.read_text(errors='replace')[-1500:]}" for file in files)
 
     def _entered(self, argv: list[str]) -> list[str]:
-        """The command line that runs `argv` on the machine."""
         enter = ["nsenter", "--target", self._first_process, *NAMESPACES, *PLAIN_USER]
         return [*enter, "env", f"--chdir={ROOT}", *argv]
 

@@ -18,9 +18,10 @@ from flows.clusters.protocol import CellJob, Ending, Launch
 from flows.clusters.skypilot.carried import LOG, timer_command
 from tasks.host.time_to_live import TimeToLive, renew
 from tasks.notice import TIME_TO_LIVE_VARIABLE, Metadata, Notice, Unanswered, heed, keep_alive
-from tests.fake_cloud import FakeCluster, FakeSite, children, context, offer, wait_for
+from tests.fake_cloud import FakeCluster, FakeSite, children, context, offer
 from tests.fake_metadata import BROKEN, EC2, GOOGLE, TERMINATE, FakeMetadata, metadata_of
 from tests.fake_run import FakeRun, ended
+from tests.tasks.test_cell import wait_until
 from warehouse.ledger.claims import Claims, beat
 from warehouse.ledger.lease import Attempt
 from warehouse.ledger.outcomes import Ended
@@ -52,7 +53,7 @@ class TestRunner:
         self, run: FakeRun, node_python: Path, metadata: FakeMetadata
     ) -> None:
         runner = run.start(node_python, arguments=asking(metadata.url), **SLOW)
-        wait_for(lambda: bool(windows(run)), "a finished window")
+        wait_until(lambda: bool(windows(run)), "a finished window")
         metadata.notice = True
         code, said = ended(runner)
         assert code == Ended.NOTICE.exit_code, said
@@ -76,9 +77,9 @@ class TestRunner:
     def test_the_cell_is_free_before_the_engine_has_stopped(self, run: FakeRun, node_python: Path) -> None:
         with metadata_of(EC2) as metadata:
             runner = run.start(node_python, "deaf", asking(metadata.url), **SLOW)
-            wait_for(lambda: bool(windows(run)), "a finished window")
+            wait_until(lambda: bool(windows(run)), "a finished window")
             metadata.notice = True
-            wait_for(lambda: bool(run.attempts()), "the attempt's row")
+            wait_until(lambda: bool(run.attempts()), "the attempt's row")
         engine = children(runner.pid)
         assert engine and runner.poll() is None, "the engine was asked to stop, and is still there"
         for pid in engine:

@@ -15,8 +15,8 @@ import pytest
 from tasks import outbox
 from tasks.outbox import BOUND_VARIABLE, CellLost, Outbox, outbox_folder, send_left
 from tasks.runner import HeartbeatSender, Runner, todo
-from tests.cut_line import CutLine
 from tests.fake_run import FakeRun, ended
+from tests.loopback import CutLine
 from tests.tasks.test_cell import kill, wait_until
 from tests.warehouse.ledger.store.conftest import BUCKET, S3Server, s3_server
 from warehouse.dataset.build import consolidate

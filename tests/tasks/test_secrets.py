@@ -12,8 +12,8 @@ from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from flows.clusters.local import LocalCluster
 from flows.clusters.protocol import CellJob
+from tests.command_lines import SecretWatch
 from tests.fake_run import FakeRun
-from tests.secret_watch import SecretWatch
 from tests.tasks.test_cell import wait_until
 from tests.warehouse.ledger.store.conftest import S3Server, s3_server
 from warehouse.ledger.lease import Attempt, Heartbeat

@@ -1,27 +1,38 @@
-"""Budgets: what is refused before it starts, what is stopped in the middle, and the amounts in both messages."""
+"""Budgets: what is refused before it starts, what is stopped in the middle, and the amounts in both messages.
+
+Plan and start budget have the price of what would be rented, not of what was asked for.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from configs.checkout import ROOT
 from configs.expand import expand
-from configs.load import load_gpu, load_sweep
+from configs.load import load_sweep
 from configs.schema import Budget, Plan
 from flows.forecast.budget import BudgetExceeded, Fit, Purse, over
 from flows.forecast.forecast import Forecast, forecast
+from flows.plans import make_plan
+from flows.renting.site import expected
+from flows.settling import require_budget
+from flows.terminal.cli import app
 from tests.flows.conftest import Finish
+from tests.flows.forecast.test_forecast import on_gpu
 from tests.warehouse.rented import NO_PRICE, START_S, ZONE_A, at, rent
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.placement import PlacementEnd, Placements
-from warehouse.ledger.store import Store, open_store
+from warehouse.ledger.store import open_store
 
 FULL: Plan = expand(load_sweep("full"))
 EXPECTED: Forecast = forecast(FULL, {})
@@ -29,8 +40,7 @@ TOTAL_USD = EXPECTED.usd_spot or 0.0
 DEAREST = max(EXPECTED.cells, key=lambda cell: cell.usd_spot or 0.0)
 FILE = "configs/sweeps/full.yaml"
 KEY, OTHER = (planned.cell.cell_key for planned in FULL.cells[:2])
-RICH = ZONE_A.model_copy(update={"price_usd_h": 3600.0})
-"""One dollar a second."""
+RICH = ZONE_A.model_copy(update={"price_usd_h": 3600.0})  # one dollar a second
 
 
 class Clock:
@@ -42,13 +52,8 @@ class Clock:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path / "store"))
-
-
-@pytest.fixture
-def ledger(store: Store) -> Ledger:
-    return Ledger(store, "full-1a2b")
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(open_store(str(tmp_path / "store")), "full-1a2b")
 
 
 def purse(ledger: Ledger, clock: Clock | None = None, **limits: float) -> Purse:
@@ -59,9 +64,8 @@ def purse(ledger: Ledger, clock: Clock | None = None, **limits: float) -> Purse:
 def refused(purse: Purse, expected: Forecast = EXPECTED) -> str:
     with pytest.raises(BudgetExceeded) as caught:
         purse.check_start(expected)
-    text = str(caught.value)
-    assert "\n" not in text
-    return text
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def test_a_run_that_would_exceed_its_budget_does_not_start(ledger: Ledger) -> None:
@@ -105,9 +109,7 @@ def test_a_measured_run_is_never_refused(ledger: Ledger) -> None:
 
 
 def test_what_has_no_price_can_not_be_promised(ledger: Ledger) -> None:
-    gpu = load_gpu("h200")
-    cells = tuple(planned.model_copy(update={"gpu": gpu}) for planned in FULL.cells)
-    unpriced = forecast(FULL.model_copy(update={"gpu": gpu, "cells": cells}), {})
+    unpriced = forecast(on_gpu(FULL, "h200"), {})
     said = refused(purse(ledger, run_usd=100.0), unpriced)
     assert "gpu 'h200' has no price_spot_usd_h" in said and "gpus/h200.yaml" in said and "100.00 USD" in said
     purse(ledger).check_start(unpriced)
@@ -177,12 +179,8 @@ def test_many_threads_ask_one_purse(ledger: Ledger) -> None:
     assert all(text is not None and "10.00 of 10.00" in text for text in said)
 
 
-def test_no_budget_reads_nothing(tmp_path: Path) -> None:
-    class Deaf:
-        def __getattr__(self, name: str) -> Callable[..., object]:
-            raise AssertionError(f"the store was asked for {name}")
-
-    deaf: Store = Deaf()  # type: ignore[assignment]
+def test_no_budget_reads_nothing() -> None:
+    deaf: Any = object()  # whoever asks it anything gets an AttributeError
     money = Purse(deaf, "r", Budget.model_validate({}), Clock().now_s)
     assert (money.over_run(), money.over_cell(KEY)) == (None, None)
     money.check_start(EXPECTED)
@@ -195,12 +193,16 @@ def test_what_fits(left: float | None, done: bool, fits: bool) -> None:
     assert Fit("run_usd", "run r", 30.0, 20.0, left, done).fits is fits
 
 
+def own_sweep(folder: Path, **cloud: object) -> str:
+    """`full` with other settings of its cloud."""
+    sweep = yaml.safe_load((ROOT / FILE).read_text(encoding="utf-8")) | {"name": "mine", "cloud": cloud}
+    (folder / "mine.yaml").write_text(yaml.safe_dump(sweep), encoding="utf-8")
+    return str(folder / "mine.yaml")
+
+
 def test_plan_shows_the_budgets_and_whether_they_fit(tmp_path: Path, finish_sweep: Finish) -> None:
-    sweep = yaml.safe_load((ROOT / "configs/sweeps/full.yaml").read_text(encoding="utf-8"))
-    sweep |= {"name": "mine", "cloud": {"task": "h100-spot", "budget": {"cell_usd": 0.1, "run_usd": 200}}}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(sweep), encoding="utf-8")
-    code, said = finish_sweep("plan", str(tmp_path / "mine.yaml"))
-    assert code == 0, said
+    budget = {"cell_usd": 0.1, "run_usd": 200}
+    said = finish_sweep("plan", own_sweep(tmp_path, task="h100-spot", budget=budget))
     cell, run = (line for line in said.splitlines() if line.split()[:1] in (["cell_usd"], ["run_usd"]))
     assert DEAREST.label in cell and f"${DEAREST.usd_spot:.2f}" in cell and "will not start" in cell
     assert f"${TOTAL_USD:.2f}" in run and run.split()[-1] == "fits"
@@ -209,10 +211,78 @@ def test_plan_shows_the_budgets_and_whether_they_fit(tmp_path: Path, finish_swee
 def test_status_says_what_was_spent_and_what_is_up(ledger: Ledger, finish_sweep: Finish) -> None:
     ledger.write_plan(FULL)
     rent(ledger, KEY, 0, 2, 12, offer=RICH, attempt=1)
-    code, said = finish_sweep("status")
-    assert code == 0 and "run full-1a2b: $12.00 spent" in said and "clusters up" not in said
-    code, said = finish_sweep("status", "--json")
-    assert code == 0 and '"spent_usd": 12.0' in said
+    said = finish_sweep("status")
+    assert "run full-1a2b: $12.00 spent" in said and "clusters up" not in said
+    assert '"spent_usd": 12.0' in finish_sweep("status", "--json")
     rent(ledger, OTHER, 20, 22, None, offer=ZONE_A)
-    code, said = finish_sweep("status")
-    assert code == 0 and "clusters up: 1" in said
+    assert "clusters up: 1" in finish_sweep("status")
+
+
+Rented = Callable[..., Plan]
+Replaced = tuple[str, str]
+
+ON_DEMAND = "use_spot: true", "use_spot: false"
+ONE_ENTRY = "- infra: gcp", "- {infra: gcp, use_spot: true}"
+
+
+@pytest.fixture
+def rented(tmp_path: Path) -> Rented:
+    """The plan of `full`, with other settings of its cloud, on a task that is h100-spot with some text replaced."""
+
+    def plan(*replaced: Replaced, **cloud: object) -> Plan:
+        task = (ROOT / "sky" / "h100-spot.yaml").read_text(encoding="utf-8")
+        for old, new in replaced:
+            assert old in task
+            task = task.replace(old, new, 1)
+        (tmp_path / "task.yaml").write_text(task, encoding="utf-8")
+        return make_plan(own_sweep(tmp_path, task="task.yaml", **cloud))
+
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("replaced", "cloud", "why"),
+    [
+        ((ON_DEMAND,), {}, "use_spot is false in the sweep's task (cloud.task)"),
+        ((), {"on_demand_after": 0}, "lost 0 machines (cloud.on_demand_after: 0)"),
+        ((), {"finish_by_h": 3}, "6.2 h of work left, 3.0 h to cloud.finish_by_h"),
+        ((), {"finish_by_h": 6.4}, "6.2 h of work left, 6.4 h to cloud.finish_by_h"),  # no time for another machine
+    ],
+)
+def test_what_would_be_rented_on_demand_is_planned_so_and_its_budget_has_to_bear_it(
+    rented: Rented, tmp_path: Path, ledger: Ledger, replaced: tuple[Replaced, ...], cloud: dict[str, Any], why: str
+) -> None:
+    plan = rented(*replaced, **cloud, budget={"run_usd": 80})
+    left = expected(plan, None)
+    assert (left.spot, left.why_on_demand) == (False, why)
+    assert not any("No preemption" in sentence for sentence in left.assumptions)
+    done = CliRunner().invoke(app, ["plan", str(tmp_path / "mine.yaml"), "--store", str(tmp_path / "store")])
+    said = " ".join(done.stdout.split())
+    assert f"${left.usd_on_demand:.2f} on demand. On demand: {why}." in said and "too much: will not start" in said
+    with pytest.raises(BudgetExceeded, match=f"forecast {left.usd_on_demand:.2f}") as refused:
+        require_budget(ledger, plan)
+    assert str(refused.value).endswith(f"; priced on demand: {why}")
+
+
+@pytest.mark.parametrize(
+    ("replaced", "cloud"),
+    [((), {}), ((), {"finish_by_h": 8}), ((), {"on_demand_after": 1}), ((ON_DEMAND, ONE_ENTRY), {})],
+)
+def test_what_begins_on_spot_is_planned_so(
+    rented: Rented, replaced: tuple[Replaced, ...], cloud: dict[str, Any]
+) -> None:
+    plan = rented(*replaced, **cloud)
+    left = expected(plan, None)
+    assert left == forecast(plan, {}) and (left.spot, left.why_on_demand) == (True, None)
+
+
+def test_a_deadline_counts_from_the_run_s_start_and_asks_nothing_of_what_is_measured(
+    rented: Rented, ledger: Ledger
+) -> None:
+    plan = rented(finish_by_h=12)
+    ledger.write_plan(plan)
+    assert expected(plan, ledger).spot
+    began_s = ledger.clock.now_s() - 7 * 3600
+    os.utime(Path(ledger.store.uri(f"{ledger.root}/plan.json")), (began_s, began_s))
+    assert expected(plan, ledger).why_on_demand == "6.2 h of work left, 5.0 h to cloud.finish_by_h"
+    assert expected(rented(), ledger).spot

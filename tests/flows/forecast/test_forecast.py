@@ -14,23 +14,13 @@ from configs.expand import expand
 from configs.load import load_gpu, load_precision, load_sweep
 from configs.schema import Plan
 from configs.steps.eval import EvalStep
-from flows.forecast.estimates import (
-    BATCH_EFFICIENCY,
-    CPU_START_S,
-    GAIN_BY_METHOD,
-    at_once,
-    carried_requests,
-    decode_tok_s,
-    gain_at,
-    load_s,
-    start_s,
-    step_s,
-)
+from flows.forecast import estimates
+from flows.forecast.estimates import GAIN_BY_METHOD, at_once, carried_requests, decode_tok_s, gain_at, start_s, step_s
 from flows.forecast.forecast import EvalForecast, Forecast, forecast
 from flows.terminal.forecast_table import render
 from tests.flows.conftest import Finish, with_steps
 from warehouse.ledger.clock import dollars, duration
-from warehouse.report.published.read import WriteUp, load_write_up
+from warehouse.report.published.read import load_write_up
 
 FULL: Plan = expand(load_sweep("full"))
 CELLS = {planned.cell.label: planned.cell for planned in FULL.cells}
@@ -42,6 +32,12 @@ def plan(name: str) -> Plan:
     return expand(load_sweep(name))
 
 
+def on_gpu(plan: Plan, name: str) -> Plan:
+    gpu = load_gpu(name)
+    cells = tuple(planned.model_copy(update={"gpu": gpu}) for planned in plan.cells)
+    return plan.model_copy(update={"gpu": gpu, "cells": cells})
+
+
 def shown(result: Forecast, columns: int = 100) -> str:
     console = Console(width=columns, file=io.StringIO(), color_system=None)
     console.print(render(result))
@@ -51,9 +47,7 @@ def shown(result: Forecast, columns: int = 100) -> str:
 
 def test_the_rate_is_within_a_fifth_of_what_its_source_measured() -> None:
     cells = {p.cell.model.name: p.cell for p in FULL.cells if p.cell.technique.method == "ar"}
-    published = [
-        row for row in load_write_up("mtp-diffusion-h100").rows if row.technique == "ar" and row.tok_s is not None
-    ]
+    published = [row for row in load_write_up("mtp-diffusion-h100").rows if row.technique == "ar" and row.tok_s]
     assert len(published) == 2 * len(cells)
     for row in published:  # a mean context is half of the 512 output tokens longer than the prompt
         context = (row.context_tokens or 64) + 256
@@ -72,10 +66,9 @@ def test_committed_steps_are_not_paid_again_and_a_finished_cell_costs_nothing() 
     first, second = (planned.cell.cell_key for planned in quick.cells)
     steps = [step.step for step in quick.cells[0].steps]
     result = forecast(quick, {first: steps, second: ["throughput"]})
-    assert result.cells[0].total_s == 0
-    assert {step.state for step in result.cells[0].steps} == {"measured"}
+    assert result.cells[0].total_s == 0 and {step.state for step in result.cells[0].steps} == {"measured"}
     assert [s.step for s in result.cells[1].steps if s.state == "measured"] == ["throughput"]
-    assert result.cells[1].start_s == CPU_START_S
+    assert result.cells[1].start_s == estimates.CPU_START_S
     assert result.cells[1].total_s < forecast(quick, {}).cells[1].total_s
 
 
@@ -83,17 +76,13 @@ def test_dollars_follow_the_price_and_are_unknown_where_it_is() -> None:
     result = forecast(FULL, {})
     assert result.usd_spot == pytest.approx(result.gpu_h * 2.25)
     assert result.usd_on_demand == pytest.approx(result.gpu_h * 6.88)
-    h200 = load_gpu("h200")
-    cells = tuple(planned.model_copy(update={"gpu": h200}) for planned in FULL.cells)
-    unpriced = forecast(FULL.model_copy(update={"gpu": h200, "cells": cells}), {})
-    assert unpriced.usd_spot is None
-    assert " ? " in shown(unpriced)
+    unpriced = forecast(on_gpu(FULL, "h200"), {})
+    assert unpriced.usd_spot is None and " ? " in shown(unpriced)
 
 
 def test_cells_at_the_same_time_take_less_wall_time_but_the_same_gpu_hours() -> None:
     four, one = forecast(FULL, {}), forecast(FULL.model_copy(update={"concurrency": 1}), {})
-    assert four.gpu_h == pytest.approx(one.gpu_h)
-    assert one.wall_h == pytest.approx(one.gpu_h)
+    assert four.gpu_h == pytest.approx(one.gpu_h) and one.wall_h == pytest.approx(one.gpu_h)
     assert one.wall_h / 4 <= four.wall_h < one.wall_h / 2
 
 
@@ -108,22 +97,19 @@ def test_cells_of_this_machine_take_turns_whatever_concurrency_says() -> None:
 def test_the_table_fits_a_hundred_columns_without_cutting_anything(name: str) -> None:
     result = forecast(plan(name), {})
     text = shown(result)
-    assert max(len(line) for line in text.splitlines()) <= 100
-    assert "…" not in text
+    assert max(len(line) for line in text.splitlines()) <= 100 and "…" not in text
     assert all(word in text for cell in result.cells for word in cell.label.split())
     assert all(sentence.split()[0] in text for sentence in result.assumptions)
 
 
 def test_what_is_left_out_is_shown_with_its_reason() -> None:
-    result = forecast(FULL, {})
-    assert "Left out" in shown(result)
-    assert "parity: diffusion has no greedy decoding" in shown(result)
+    text = shown(forecast(FULL, {}))
+    assert "Left out" in text and "parity: diffusion has no greedy decoding" in text
 
 
 def test_free_machines_show_no_prices() -> None:
     result = forecast(plan("demo"), {})
-    assert result.is_free
-    assert "$" not in shown(result)
+    assert result.is_free and "$" not in shown(result)
 
 
 @pytest.mark.parametrize(
@@ -154,32 +140,21 @@ def test_the_plan_says_what_it_rests_on_and_fits_its_own_budget() -> None:
     assert not any("generate()" in said for said in tiny.assumptions)
 
 
-DFLASH = "dflash-flash-attn"
-"""Its source's technique: DFlash's method, with the drafter's attention backend."""
-
-
-def rates(write_up: WriteUp, **identity: object) -> dict[str, float]:
-    """The rate of each technique under one condition."""
-    rows = [row for row in write_up.rows if row.tok_s is not None and row.workload is None]
-    matching = [row for row in rows if all(getattr(row, name) == value for name, value in identity.items())]
-    return {row.technique: row.tok_s for row in matching if row.tok_s is not None}
-
-
 def test_the_gain_of_mtp_and_of_diffusion_is_the_middle_of_its_source() -> None:
     write_up = load_write_up("mtp-diffusion-h100")
     gains = [row.speedup for row in write_up.rows if row.speedup is not None and row.mode == "fixed"]
-    assert len(gains) == 5
-    assert GAIN_BY_METHOD["mtp"] == pytest.approx(median(gains), rel=0.02)
-    diffusion = rates(write_up, model="diffusiongemma-26b-a4b", condition="short")["diffusion"]
-    ar = rates(write_up, model="gemma-4-26b-a4b", condition="short")["ar"]
+    assert len(gains) == 5 and GAIN_BY_METHOD["mtp"] == pytest.approx(median(gains), rel=0.02)
+    rows = [row for row in write_up.rows if row.condition == "short" and row.workload is None]
+    short = {(row.model, row.technique): row.tok_s for row in rows if row.tok_s is not None}
+    diffusion, ar = short["diffusiongemma-26b-a4b", "diffusion"], short["gemma-4-26b-a4b", "ar"]
     assert GAIN_BY_METHOD["diffusion"] == round(diffusion / ar, 1)
 
 
 def test_the_gain_of_dflash_lies_between_its_two_models() -> None:
-    rows = load_write_up("mtp-dflash-h100").rows
-    gains = sorted(row.speedup for row in rows if row.technique == DFLASH and row.concurrency == 1 and row.speedup)
-    assert gains == [1.73, 3.03]
-    assert gains[0] < GAIN_BY_METHOD["dflash"] < gains[1]
+    name = "dflash-flash-attn"  # DFlash's method, with the drafter's attention backend
+    rows = [row for row in load_write_up("mtp-dflash-h100").rows if row.technique == name and row.concurrency == 1]
+    gains = sorted(row.speedup for row in rows if row.speedup)
+    assert gains == [1.73, 3.03] and gains[0] < GAIN_BY_METHOD["dflash"] < gains[1]
 
 
 FOUR_IN_ONE = H100.model_copy(update={"memory_gib": 4 * 80.0, "bandwidth_gb_s": 4 * 3350.0, "bf16_tflops": 4 * 989.0})
@@ -204,7 +179,7 @@ def test_tensor_parallel_cards_are_as_fast_as_one_with_what_all_have(at_once: in
 def test_prompts_are_read_by_all_cards() -> None:
     load = next(iter(FULL.cells[2].steps[1].workload(DENSE)))._replace(prompt_tokens=8000, output_tokens=1)
     four = spread(DENSE, "-tp", "4")
-    assert load_s(four, H100, load) == pytest.approx(load_s(DENSE, FOUR_IN_ONE, load))
+    assert estimates.load_s(four, H100, load) == pytest.approx(estimates.load_s(DENSE, FOUR_IN_ONE, load))
 
 
 def test_pipeline_stages_take_turns_with_one_request_and_work_together_on_several() -> None:
@@ -218,7 +193,7 @@ def test_data_parallel_copies_are_alone_with_their_requests() -> None:
     copies = spread(DENSE, "-dp=4")
     alone = decode_tok_s(DENSE, H100, 4000)
     assert decode_tok_s(copies, H100, 4000) == alone
-    assert decode_tok_s(copies, H100, 4000, 4) == pytest.approx(4 * alone * BATCH_EFFICIENCY)
+    assert decode_tok_s(copies, H100, 4000, 4) == pytest.approx(4 * alone * estimates.BATCH_EFFICIENCY)
 
 
 def test_the_cache_is_that_of_all_cards_less_each_copy_of_the_weights() -> None:
@@ -231,17 +206,14 @@ def test_the_cache_is_that_of_all_cards_less_each_copy_of_the_weights() -> None:
 
 def test_four_cards_cost_less_than_four_times_one_and_the_plan_says_that_they_are_ideal_ones() -> None:
     one, four = forecast(served(FULL), {}), forecast(served(FULL, "-tp=4"), {})
-    assert one.gpu_h < four.gpu_h < 3 * one.gpu_h
-    assert four.wall_h < one.wall_h
+    assert one.gpu_h < four.gpu_h < 3 * one.gpu_h and four.wall_h < one.wall_h
     for before, after in zip(one.cells, four.cells, strict=True):
-        assert (before.cards, after.cards) == (1, 4)
-        assert after.start_s >= start_s(H100)
+        assert (before.cards, after.cards) == (1, 4) and after.start_s >= start_s(H100)
     said = [any("ideal ones" in sentence for sentence in each.assumptions) for each in (one, four)]
     assert said == [False, True]
 
 
 def changed(**fields: object) -> Plan:
-    """The plan with other fields in every evaluation."""
     return with_steps(FULL, EvalStep, **fields)
 
 
@@ -261,12 +233,12 @@ def test_gpqa_shows_seven_points_and_says_what_its_margin_would_take_and_cost() 
 
 
 def test_a_cell_that_is_compared_beside_others_needs_more_items_than_one_alone() -> None:
-    ar = [planned for planned in FULL.cells if planned.cell.technique.is_baseline]
-    others = [planned for planned in FULL.cells if not planned.cell.technique.is_baseline]
-    alone = evaluation(FULL.model_copy(update={"cells": (*ar, others[0])}))
+    ar = tuple(planned for planned in FULL.cells if planned.cell.technique.is_baseline)
+    other = next(planned for planned in FULL.cells if not planned.cell.technique.is_baseline)
+    alone = evaluation(FULL.model_copy(update={"cells": (*ar, other)}))
     assert (alone.comparisons, round(alone.carried_margin, 3)) == (1, 0.068)
     assert alone.needed is not None and alone.needed.samples == 2
-    assert evaluation(FULL.model_copy(update={"cells": tuple(ar)})).comparisons == 1, "nothing is divided by none"
+    assert evaluation(FULL.model_copy(update={"cells": ar})).comparisons == 1, "nothing is divided by none"
     assert alone.smallest_difference == evaluation(FULL).smallest_difference, "uncorrected, as the legend says"
 
 
@@ -290,8 +262,7 @@ def test_tokens_hours_and_dollars_are_those_of_the_whole_matrix() -> None:
 
 def test_more_answers_per_item_cost_more_and_show_more() -> None:
     one, four = evaluation(FULL), evaluation(changed(samples=4))
-    assert four.tokens == 4 * one.tokens
-    assert four.carried_margin == pytest.approx(one.carried_margin / 2)
+    assert four.tokens == 4 * one.tokens and four.carried_margin == pytest.approx(one.carried_margin / 2)
 
 
 def test_what_is_measured_already_costs_nothing_and_still_says_what_it_can_show() -> None:
@@ -313,8 +284,7 @@ def test_as_many_are_in_flight_as_the_cache_carries() -> None:
     gb = 80 * 2**30 / 1e9 * 0.92 - 30.7 - 4  # memory, weights, the engine's own
     kv_gb = 33068 * 2 * 10 * 4 * 512 * 2 / 1e9
     assert carried_requests(DENSE, H100, 33068) == int(gb / kv_gb) == 16
-    assert at_once(DENSE, H100, 256, 33068) == 16
-    assert at_once(DENSE, H100, 4, 33068) == 4
+    assert at_once(DENSE, H100, 256, 33068) == 16 and at_once(DENSE, H100, 4, 33068) == 4
     without = DENSE.model_copy(update={"model": DENSE.model.model_copy(update={"kv": None})})
     assert at_once(without, H100, 256, 33068) == 256, "without a figure nothing is claimed"
 
@@ -332,23 +302,19 @@ def test_a_batch_reads_more_experts_and_a_large_one_computes() -> None:
     assert per_request == sorted(per_request, reverse=True)
     dense = [decode_tok_s(DENSE, H100, 100, batch) for batch in (256, 512, 1024)]
     blind = H100.model_copy(update={"bf16_tflops": None})
-    assert dense[2] < 1.1 * dense[1] < 1.3 * dense[0]
-    assert decode_tok_s(DENSE, blind, 100, 1024) > 2 * dense[2]
+    assert dense[2] < 1.1 * dense[1] < 1.3 * dense[0] and decode_tok_s(DENSE, blind, 100, 1024) > 2 * dense[2]
 
 
 def test_the_gain_of_drafting_fades_with_the_batch() -> None:
-    assert gain_at("mtp", 1) == 1.7
-    assert gain_at("mtp", 33) == pytest.approx(1.35)
-    assert 1 < gain_at("mtp", 256) < 1.1
-    assert {gain_at("ar", batch) for batch in (1, 16, 256)} == {1.0}
+    assert gain_at("mtp", 1) == 1.7 and gain_at("mtp", 33) == pytest.approx(1.35)
+    assert 1 < gain_at("mtp", 256) < 1.1 and {gain_at("ar", batch) for batch in (1, 16, 256)} == {1.0}
 
 
 @pytest.mark.parametrize("columns", [100, 130])
 def test_the_plan_names_every_evaluation_with_what_it_costs_and_shows(columns: int) -> None:
     result = forecast(FULL, {})
     text = shown(result, columns)
-    assert max(len(line.rstrip()) for line in text.splitlines()) <= columns
-    assert "…" not in text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= columns and "…" not in text
     section = text[text.index("What each evaluation can show") :]
     for one in result.evaluations:
         row, about = [line for line in section.splitlines() if line.split()[:1] == [one.step]]
@@ -363,9 +329,7 @@ def test_the_plan_names_every_evaluation_with_what_it_costs_and_shows(columns: i
 
 
 def test_the_json_has_the_evaluations(finish_sweep: Finish) -> None:
-    code, said = finish_sweep("plan", "full", "--json")
-    assert code == 0, said
-    evaluations = json.loads(said.splitlines()[-1])["evaluations"]
+    evaluations = json.loads(finish_sweep("plan", "full", "--json").splitlines()[-1])["evaluations"]
     assert [one["step"] for one in evaluations][:2] == ["eval-gpqa", "eval-gpqa-inspect"]
     assert evaluations[0]["needed"]["cost"]["usd_spot"] > evaluations[0]["cost"]["usd_spot"] > 0
 

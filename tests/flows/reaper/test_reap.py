@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import boto3
 import pytest
 from rich.console import Console
 
-from configs.checkout import ROOT
 from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, NotAsked, Sighting
 from flows.clusters.clouds.aws import AwsAccount
-from flows.clusters.clouds.gcp import GcpProject, Login
+from flows.clusters.clouds.gcp import GcpProject
 from flows.clusters.protocol import LABEL, PREFIX, cluster_name, store_hash
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
@@ -30,78 +29,70 @@ from flows.reaper.found import Reaped, ReapReport
 from flows.reaper.reap import SECOND_LOOK_S, reap_store
 from flows.renting.expiry import RENEW_EVERY_S, ExpiryRenewer
 from flows.terminal.prefect_session import our_environment
+from tests.command_lines import run_python
 from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.store.conftest import KEYS, S3Server, make_server
 from warehouse.ledger.claims import FlowHeartbeat
 from warehouse.ledger.lease import Heartbeat
 from warehouse.ledger.owner import owner_name
-from warehouse.ledger.placement import Placements, PlacementStory
 
 ELSEWHERE = "some-other-host/0a1b2c3d/4711/99"
 """An owner that can't be asked whether it lives, so that only its silence tells."""
 
+LONG_AGO = "2026-11-20T10:00:00.000+00:00"
+
 
 class Ec2:
-    """Machines of clusters, as SkyPilot rents them."""
-
     def __init__(self, server: S3Server) -> None:
-        self.server = server
+        self.url = server.url
         self.account = AwsAccount()
         self._clients: dict[str, Any] = {}
 
-    def rent(self, name: str, region: str = "us-east-1", **labels: str) -> str:
-        """A machine of a cluster; its id."""
+    def rent(self, name: str, region: str = "us-east-1", market: str = "spot", **labels: str) -> str:
         tag = f"{name}-12ab34cd"
-        tags = {"Name": tag, "ray-cluster-name": tag, CLUSTER_TAG: tag, **labels}
-        client = self._client(region)
-        answer = client.run_instances(
-            ImageId="ami-12c6146b", InstanceType="p5.4xlarge", MinCount=1, MaxCount=1,
-            InstanceMarketOptions={"MarketType": "spot"},
-            TagSpecifications=[{
-                "ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]
-            }],
-        )  # fmt: skip
-        client.close()
+        named = {"Name": tag, "ray-cluster-name": tag, CLUSTER_TAG: tag, **labels}
+        tags = {"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in named.items()]}
+        options = {"InstanceMarketOptions": {"MarketType": "spot"}} if market == "spot" else {}
+        with self.client(region) as client:
+            answer = client.run_instances(
+                ImageId="ami-12c6146b", InstanceType="p5.4xlarge", MinCount=1, MaxCount=1, TagSpecifications=[tags],
+                **options,
+            )  # fmt: skip
         return str(answer["Instances"][0]["InstanceId"])
 
     def state(self, instance_id: str, region: str = "us-east-1") -> str:
-        client = self._client(region)
-        found = client.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"][0]
-        client.close()
+        with self.client(region) as client:
+            found = client.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"][0]
         return str(found["State"]["Name"])
 
     def terminate(self, name: str, region: str = "us-east-1") -> None:
         """What SkyPilot does for `down`: terminate by tag, in the region it launched in; `*` stands for all."""
-        client = self._client(region)
         filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [f"{name}-12ab34cd"]}]
-        for reservation in client.describe_instances(Filters=filters)["Reservations"]:
-            client.terminate_instances(InstanceIds=[each["InstanceId"] for each in reservation["Instances"]])
-        client.close()
+        with self.client(region) as client:
+            for reservation in client.describe_instances(Filters=filters)["Reservations"]:
+                client.terminate_instances(InstanceIds=[each["InstanceId"] for each in reservation["Instances"]])
 
     def protect(self, instance_id: str, *, on: bool) -> None:
-        """Switch termination protection."""
-        client = self._client("us-east-1")
-        client.modify_instance_attribute(InstanceId=instance_id, DisableApiTermination={"Value": on})
-        client.close()
+        with self.client("us-east-1") as client:
+            client.modify_instance_attribute(InstanceId=instance_id, DisableApiTermination={"Value": on})
 
-    def _client(self, region: str) -> Any:
-        """The control plane, whatever the test makes of this process's environment."""
-        url = self.server.url
+    @contextmanager
+    def client(self, region: str = "us-east-1") -> Iterator[Any]:
+        """The control plane, whatever the test makes of this process's environment; its connections are closed."""
         if region not in self._clients:
-            self._clients[region] = boto3.client(
-                "ec2", region_name=region, endpoint_url=url, aws_access_key_id="x", aws_secret_access_key="y"
-            )
-        return self._clients[region]
+            keys = {"aws_access_key_id": "x", "aws_secret_access_key": "y"}
+            self._clients[region] = boto3.client("ec2", region_name=region, endpoint_url=self.url, **keys)
+        yield self._clients[region]
+        self._clients[region].close()
 
 
 class FakeSky:
-    """SkyPilot's list of clusters, and its `down`."""
+    broken = ""
 
-    def __init__(self, ec2: Ec2) -> None:
+    def __init__(self, ec2: Ec2 | None = None) -> None:
         self.ec2 = ec2
         self.clusters: dict[str, Rented] = {}
-        self.broken = ""
         self.asked: list[tuple[str, bool]] = []
 
     def knows(self, name: str, status: str, launched_at_s: float | None = None) -> None:
@@ -120,27 +111,24 @@ class FakeSky:
         if self.broken and not purge:
             raise RuntimeError(self.broken)
         if not purge:
+            assert self.ec2 is not None, "there is nothing to take down"
             self.ec2.terminate(name)
         return self.clusters.pop(name, None) is not None
 
 
 class Scene:
-    """One cell of one run with its deterministic cluster, a cloud, and SkyPilot."""
-
     def __init__(self, folder: Path, ec2: Ec2) -> None:
         self.run = FakeRun(folder)
         self.store = self.run.ledger.store
         self.ec2, self.sky = ec2, FakeSky(ec2)
         self.accounts = [ec2.account]
         self.name = cluster_name(self.store.url, "r1", self.run.key)
-        self.placements = Placements(self.run.ledger, self.run.key)
-        self.meanwhile: Callable[[], object] = lambda: None
-        """What happens between the reaper's two looks."""
+        self.placements = self.run.placements
+        self.meanwhile: Callable[[], object] = lambda: None  # what happens between the reaper's two looks
         self.paused_s: list[float] = []
 
     def ask(self) -> None:
-        """What a flow writes before it rents."""
-        self.placements.ask(self.name, OFFER, ELSEWHERE, "2026-11-20T10:00:00.000+00:00")
+        self.placements.ask(self.name, OFFER, ELSEWHERE, LONG_AGO)
 
     def rented(self, status: str | None = None) -> str:
         """The cell's machine, as its flow has rented it; its id. SkyPilot knows of it if it has a status there."""
@@ -151,7 +139,7 @@ class Scene:
         return instance
 
     def flow_beats(self, owner: str = ELSEWHERE) -> None:
-        said = FlowHeartbeat(owner=owner, at="2026-11-20T10:00:00.000+00:00", epoch=1)
+        said = FlowHeartbeat(owner=owner, at=LONG_AGO, epoch=1)
         self.store.put(f"{self.placements.root}/flow.json", said.model_dump_json().encode())
 
     def silence(self, word: str, seconds: float = 600) -> None:
@@ -161,21 +149,23 @@ class Scene:
             os.utime(path, (then, then))
 
     def reap(self, *, dry_run: bool = False) -> ReapReport:
-        return reap_store(
-            self.store, self.sky, self.accounts, time.time(), dry_run=dry_run, pause=self._until_the_second_look
-        )
+        def until_the_second_look(seconds: float) -> None:
+            self.paused_s.append(seconds)
+            self.meanwhile()
 
-    def _until_the_second_look(self, seconds: float) -> None:
-        self.paused_s.append(seconds)
-        self.meanwhile()
+        accounts, now_s = self.accounts, time.time()
+        return reap_store(self.store, self.sky, accounts, now_s, dry_run=dry_run, pause=until_the_second_look)
 
-    def story(self) -> PlacementStory:
-        return self.placements.stories()[-1]
+    def reaped(self, name: str = "") -> Reaped:
+        """What became of the one cluster of a name, the cell's unless another is said."""
+        return the_one(self.reap(), name or self.name)
+
+    def is_closed(self) -> bool:
+        return self.run.story().end is not None
 
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ec2]:
-    """A control plane for all tests of this file; each leaves it empty."""
     server = make_server("moto", tmp_path_factory.mktemp("moto"))
     server.start()
     yield Ec2(server)
@@ -184,7 +174,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ec2]:
 
 @pytest.fixture
 def scene(tmp_path: Path, cloud: Ec2, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    for name, value in {**KEYS, "AWS_ENDPOINT_URL": cloud.server.url}.items():
+    for name, value in {**KEYS, "AWS_ENDPOINT_URL": cloud.url}.items():
         monkeypatch.setenv(name, value)
     made = Scene(tmp_path, cloud)
     yield made
@@ -192,22 +182,22 @@ def scene(tmp_path: Path, cloud: Ec2, monkeypatch: pytest.MonkeyPatch) -> Iterat
         made.ec2.terminate("*", region)
 
 
-class Unseen(AwsAccount):
-    """A cloud that can't be looked into."""
+class Told(AwsAccount):
+    """An account that says what it is told."""
 
-    def __init__(self, error: Exception, cloud: str = "aws") -> None:
+    def __init__(self, answer: Sighting | Exception, cloud: str = "aws") -> None:
         super().__init__()
-        self.error, self.cloud, self.looks = error, cloud, 0
+        self.answer, self.cloud, self.looks = answer, cloud, 0
 
     def look(self) -> Sighting:
         self.looks += 1
-        raise self.error
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
 
 
 def the_one(report: ReapReport, name: str, status: str | None = None) -> Reaped:
-    (found,) = [
-        each for each in report.reaped if each.found.cluster == name and status in (None, each.found.status)
-    ]  # fmt: skip
+    (found,) = [each for each in report.reaped if each.found.cluster == name and status in (None, each.found.status)]
     return found
 
 
@@ -215,21 +205,17 @@ def test_a_forgotten_instance_goes_down_and_its_records_are_closed(scene: Scene)
     instance = scene.ec2.rent(scene.name, "us-west-2")
     scene.ask()
     lease = scene.run.leases.acquire(ELSEWHERE)
-    scene.run.leases.beat(Heartbeat(attempt=1, phase="step", measure_s=50.0, at_risk_s=8.0, at="2026-11-20T10:00:00Z"))
+    scene.run.leases.beat(Heartbeat(attempt=1, phase="step", measure_s=50.0, at_risk_s=8.0, at=LONG_AGO))
     scene.silence("*.json")
     report = scene.reap()
     assert scene.ec2.state(instance, "us-west-2") in ("shutting-down", "terminated")
     reaped = the_one(report, scene.name)
-    assert (reaped.done, reaped.found.status, reaped.fate.owner, reaped.usd_h) == (
-        "down",
-        "not in SkyPilot",
-        "nobody",
-        2.5,
-    )
+    said = (reaped.done, reaped.found.status, reaped.fate.owner, reaped.usd_h)
+    assert said == ("down", "not in SkyPilot", "nobody", 2.5)
     assert reaped.found.where.startswith("aws/us-west-2") and reaped.found.where.endswith("spot")
     assert report.ok and report.saved_usd_h == 2.5
     assert "1 of 1 went down, which saves 2.50 USD an hour" in report.summary()
-    end = scene.story().end
+    end = scene.run.story().end
     assert end is not None and (end.outcome, end.detail, end.attempt) == ("stopped", "reaped", 1)
     closed = scene.run.leases.closed(lease.epoch)
     assert closed is not None and (closed.outcome, closed.reason) == ("lost", "reaped: nobody owned its cluster")
@@ -240,29 +226,28 @@ def test_a_forgotten_instance_goes_down_and_its_records_are_closed(scene: Scene)
 @pytest.mark.parametrize("status", ["INIT", "AUTOSTOPPING", "UP", "STOPPED"])
 def test_a_cluster_that_nobody_owns_goes_down_through_skypilot(scene: Scene, status: str) -> None:
     instance = scene.rented(status)
-    reaped = the_one(scene.reap(), scene.name)
+    reaped = scene.reaped()
     assert (reaped.done, reaped.found.status, reaped.usd_h) == ("down", status, 2.25)
     assert scene.sky.asked == [(scene.name, False)] and not scene.sky.clusters
     assert scene.ec2.state(instance) in ("shutting-down", "terminated")
     # no runner ever took a number: the try gets one, so that the attempts tell of it
-    end = scene.story().end
+    end = scene.run.story().end
     assert end is not None and end.attempt == 1
-    assert [(each.outcome, each.reason) for each in scene.run.attempts()] == [
-        ("lost", "reaped: nobody owned its cluster")
-    ]
+    (attempt,) = scene.run.attempts()
+    assert (attempt.outcome, attempt.reason) == ("lost", "reaped: nobody owned its cluster")
 
 
 def test_what_a_live_runner_or_a_live_flow_owns_is_left(scene: Scene) -> None:
     instance = scene.rented("UP")
     scene.flow_beats()
-    by_flow = the_one(scene.reap(), scene.name)
+    by_flow = scene.reaped()
     assert (by_flow.done, by_flow.fate.owner) == ("left", ELSEWHERE)
     assert "a flow of run r1 manages it" in by_flow.fate.why
     scene.silence("flow.json")
     scene.run.leases.acquire(owner_name())
-    by_runner = the_one(scene.reap(), scene.name)
+    by_runner = scene.reaped()
     assert (by_runner.done, by_runner.fate.owner) == ("left", owner_name())
-    assert scene.sky.asked == [] and scene.ec2.state(instance) == "running" and scene.story().end is None
+    assert scene.sky.asked == [] and scene.ec2.state(instance) == "running" and not scene.is_closed()
 
 
 @pytest.mark.parametrize("who", ["flow", "runner"])
@@ -270,26 +255,26 @@ def test_what_was_silent_with_the_store_and_beats_again_is_left(scene: Scene, wh
     instance = scene.rented("UP")
     if who == "runner":
         scene.run.leases.acquire(ELSEWHERE)
-        beat = Heartbeat(attempt=1, phase="step", measure_s=50.0, at_risk_s=8.0, at="2026-11-20T10:00:00Z")
+        beat = Heartbeat(attempt=1, phase="step", measure_s=50.0, at_risk_s=8.0, at=LONG_AGO)
         scene.run.leases.beat(beat)
         scene.meanwhile = lambda: scene.run.leases.beat(beat)
     else:
         scene.flow_beats()
         scene.meanwhile = scene.flow_beats
     scene.silence("*.json")  # the clock jumps: an outage, of which a fresh process knows nothing
-    reaped = the_one(scene.reap(), scene.name)
+    reaped = scene.reaped()
     assert (reaped.done, reaped.fate.owner, scene.paused_s) == ("left", ELSEWHERE, [SECOND_LOOK_S])
-    assert scene.sky.asked == [] and scene.ec2.state(instance) == "running" and scene.story().end is None
+    assert scene.sky.asked == [] and scene.ec2.state(instance) == "running" and not scene.is_closed()
     scene.silence("*.json")
     scene.meanwhile = lambda: None
-    assert the_one(scene.reap(), scene.name).done == "down", "silent both times"
+    assert scene.reaped().done == "down", "silent both times"
 
 
 def test_a_flow_that_is_known_dead_owns_nothing(scene: Scene) -> None:
     scene.rented()
     where, tick = owner_name().rsplit("/", 1)
     scene.flow_beats(f"{where}/{int(tick) + 1}")  # another process had this id
-    assert the_one(scene.reap(), scene.name).done == "down"
+    assert scene.reaped().done == "down"
 
 
 def test_a_dry_run_does_nothing_and_says_so(scene: Scene) -> None:
@@ -302,31 +287,31 @@ def test_a_dry_run_does_nothing_and_says_so(scene: Scene) -> None:
     Console(width=200, file=shown).print(report.table())
     words = ("not in SkyPilot", "aws/us-east-1", "spot", "nobody", "2.50", "would go down", "nobody works on its cell")
     assert all(word in shown.getvalue() for word in words)
-    assert scene.ec2.state(instance) == "running" and scene.story().end is None and scene.run.attempts() == []
+    assert scene.ec2.state(instance) == "running" and not scene.is_closed() and scene.run.attempts() == []
 
 
 def test_clusters_of_other_stores_are_left_until_they_expire(scene: Scene) -> None:
-    others = {word: cluster_name(f"s3://{word}/results", "r1", scene.run.key) for word in ("live", "dead", "mute")}
-    ids = {
-        "live": scene.ec2.rent(others["live"], **{EXPIRY_LABEL: str(int(time.time()) + 3 * 3600 + 60)}),
-        "dead": scene.ec2.rent(
-            others["dead"], **{EXPIRY_LABEL: str(int(time.time()) - 60), OWNER_LABEL: "ann-laptop", LABEL: "abcd"}
-        ),
-        "mute": scene.ec2.rent(others["mute"]),
-    }
+    names = [cluster_name(f"s3://{word}/results", "r1", scene.run.key) for word in ("live", "dead", "mute")]
+    now_s = int(time.time())
+    labels: list[dict[str, str]] = [
+        {EXPIRY_LABEL: str(now_s + 3 * 3600 + 60)},
+        {EXPIRY_LABEL: str(now_s - 60), OWNER_LABEL: "ann-laptop", LABEL: "abcd"},
+        {},
+    ]
+    ids = [scene.ec2.rent(name, **each) for name, each in zip(names, labels, strict=True)]
     report = scene.reap()
-    live, dead, mute = (the_one(report, others[word]) for word in ("live", "dead", "mute"))
+    live, dead, mute = (the_one(report, name) for name in names)
     assert live.done == "left" and "of another store, expires in 3h" in live.fate.why
     assert (dead.done, dead.fate.owner) == ("down", "ann-laptop") and "of another store, expired 1m" in dead.fate.why
     assert mute.done == "left" and "does not say when it expires" in mute.fate.why
     assert "and 1 of unknown price" in report.summary()
-    assert [scene.ec2.state(ids[word]) == "running" for word in ("live", "dead", "mute")] == [True, False, True]
+    assert [scene.ec2.state(each) == "running" for each in ids] == [True, False, True]
 
 
 def test_a_cluster_of_this_store_that_no_run_has_goes_down(scene: Scene) -> None:
     orphan = f"{PREFIX}{store_hash(scene.store.url)}-000000-00000000"
     instance = scene.ec2.rent(orphan)
-    reaped = the_one(scene.reap(), orphan)
+    reaped = scene.reaped(orphan)
     assert scene.paused_s == [], "no silence is behind that"
     assert (reaped.done, reaped.fate.why) == ("down", "no run of this store has its cell")
     assert scene.ec2.state(instance) != "running"
@@ -341,7 +326,7 @@ def test_what_skypilot_cannot_take_down_goes_down_by_id_and_is_forgotten(scene: 
     instance = scene.ec2.rent(scene.name)
     scene.sky.knows(scene.name, "INIT")
     scene.sky.broken = "StopFailoverError: can cause resource leakage"
-    reaped = the_one(scene.reap(), scene.name)
+    reaped = scene.reaped()
     assert reaped.done == "down" and "StopFailoverError" in reaped.remark
     assert scene.sky.asked == [(scene.name, False), (scene.name, True)] and not scene.sky.clusters
     assert scene.ec2.state(instance) != "running"
@@ -353,14 +338,14 @@ def test_what_could_not_be_taken_down_is_named_and_its_records_stay_open(scene: 
     report = scene.reap()
     assert the_one(report, scene.name).done == "not down" and not report.ok
     assert any(scene.name in line and instance in line for line in report.lines())
-    assert scene.story().end is None and scene.run.attempts() == []
+    assert not scene.is_closed() and scene.run.attempts() == []
     scene.ec2.protect(instance, on=False)
-    assert the_one(scene.reap(), scene.name).done == "down"
+    assert scene.reaped().done == "down"
 
 
 def test_an_account_whose_library_fails_stops_no_other(scene: Scene) -> None:
     instance = scene.ec2.rent(scene.name)
-    scene.accounts = [Unseen(ValueError("a library's own words"), "odd"), *scene.accounts]
+    scene.accounts = [Told(ValueError("a library's own words"), "odd"), *scene.accounts]
     report = scene.reap()
     assert scene.ec2.state(instance) != "running"
     assert not report.ok and "odd: a library's own words" in report.problems
@@ -381,7 +366,7 @@ def test_a_cloud_that_does_not_answer_is_a_problem_not_an_empty_cloud(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     report = scene.reap()
     assert not report.ok and any("ec2:DescribeRegions" in line for line in report.lines())
-    assert scene.story().end is None, "a cluster that may be up keeps its record"
+    assert not scene.is_closed(), "a cluster that may be up keeps its record"
 
 
 def test_a_cloud_without_credentials_is_said_not_to_be_asked(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,21 +389,21 @@ def test_a_machine_that_an_earlier_launch_left_elsewhere_goes_down_and_the_new_o
     assert the_one(report, scene.name, "stray").done == "down"
     assert the_one(report, scene.name, "UP").done == "left"
     assert scene.ec2.state(old, "us-west-2") != "running" and scene.ec2.state(new) == "running"
-    assert scene.story().end is None
+    assert not scene.is_closed()
 
 
 def test_a_record_whose_cluster_is_gone_is_closed_unless_somebody_manages_it(scene: Scene) -> None:
     scene.ask()
     scene.flow_beats()
-    assert scene.reap().closed == () and scene.story().end is None
+    assert scene.reap().closed == () and not scene.is_closed()
     scene.silence("flow.json")
     scene.meanwhile = scene.flow_beats
-    assert scene.reap().closed == () and scene.story().end is None, "it was the store that was away"
+    assert scene.reap().closed == () and not scene.is_closed(), "it was the store that was away"
     scene.silence("flow.json")
     scene.meanwhile = lambda: None
     report = scene.reap()
     assert report.closed == (scene.name,)
-    end = scene.story().end
+    end = scene.run.story().end
     assert end is not None and end.outcome == "autodowned" and "gone when the reaper looked" in end.detail
     assert scene.reap().closed == ()
 
@@ -441,7 +426,7 @@ def test_the_scheduled_flow_leaves_skypilot_alone_for_a_store_that_never_rented(
     home.mkdir()
     env = our_environment(tmp_path / "prefect", None) | {"SPECSWEEP_SKY_HOME": str(home)}
     code = f"from flows.reap import reap; print(reap({run.store_url!r}))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    done = run_python("-c", code, env=env)
     assert done.returncode == 0, done.stderr
     assert "'clusters': []" in done.stdout and "nothing was ever rented" in done.stderr + done.stdout
     assert list(home.iterdir()) == []
@@ -454,10 +439,10 @@ def test_a_living_flow_keeps_its_clusters_from_the_reapers_of_other_stores_howev
     expired = {EXPIRY_LABEL: str(int(time.time()) - 60), LABEL: store_hash(other.ledger.store.url)}
     alive, lookalike = scene.ec2.rent(name, "us-west-2", **expired), scene.ec2.rent(f"{name}0", **expired)
     said: list[str] = []
-    renewer = ExpiryRenewer([name], [scene.ec2.account, GcpProject(log_in=_no_login)], said.append)
-    renewer.renew()
-    report = scene.reap()
-    why = the_one(report, name).fate.why
+    ExpiryRenewer(
+        [name], [scene.ec2.account, GcpProject(log_in=Mock(side_effect=NotAsked("no credentials")))], said.append
+    ).renew()
+    why = scene.reaped(name).fate.why
     assert why.startswith(("of another store, expires in 23h", "of another store, expires in 24h00m")) and not said
     assert scene.ec2.state(alive, "us-west-2") == "running" and scene.ec2.state(lookalike) != "running"
 
@@ -466,18 +451,14 @@ def test_a_laptop_that_wakes_between_the_two_looks_keeps_its_clusters(scene: Sce
     other = cluster_name("s3://other/results", "r1", scene.run.key)
     instance = scene.ec2.rent(other, **{EXPIRY_LABEL: str(int(time.time()) - 60)})
     scene.meanwhile = ExpiryRenewer([other], [scene.ec2.account], print).renew
-    assert the_one(scene.reap(), other).done == "left" and scene.paused_s == [SECOND_LOOK_S]
+    assert scene.reaped(other).done == "left" and scene.paused_s == [SECOND_LOOK_S]
     assert scene.ec2.state(instance) == "running"
-
-
-def _no_login() -> Login:
-    raise NotAsked("no credentials")
 
 
 @pytest.mark.parametrize("kind", [CloudError, RuntimeError])
 def test_a_label_that_can_not_be_renewed_is_told_once(kind: type[Exception]) -> None:
     said: list[str] = []
-    renewer = ExpiryRenewer(["specsweep-1d70d-fd7c376ff3"], [Unseen(kind("aws: allow ec2:CreateTags"))], said.append)
+    renewer = ExpiryRenewer(["specsweep-1d70d-fd7c376ff3"], [Told(kind("aws: allow ec2:CreateTags"))], said.append)
     renewer.renew()
     renewer.renew()
     assert len(said) == 1 and "any store's reaper may take" in said[0] and "allow ec2:CreateTags" in said[0]
@@ -485,7 +466,7 @@ def test_a_label_that_can_not_be_renewed_is_told_once(kind: type[Exception]) -> 
 
 @pytest.mark.slow(12)
 def test_labels_are_renewed_by_the_clock_that_goes_on_while_a_laptop_sleeps() -> None:
-    unseen = Unseen(NotAsked("no credentials"))
+    unseen = Told(NotAsked("no credentials"))
     moments = iter([0.0, 0.0, 0.0, 100.0, RENEW_EVERY_S, RENEW_EVERY_S, RENEW_EVERY_S])
 
     class Skipping(threading.Event):

@@ -8,55 +8,28 @@ import pytest
 
 from flows.clusters.clouds.account import CloudError, NotAsked, Sighting
 from flows.clusters.protocol import cluster_name
-from flows.clusters.skypilot.api import Rented
 from flows.reaper.found import ReapReport
 from flows.reaper.reap import reap_store
 from tests.fake_cloud import OFFER, offer
 from tests.fake_run import FakeRun
+from tests.flows.reaper.test_reap import FakeSky, Told
 from tests.warehouse.ledger.test_ledger import elsewhere
 from warehouse.ledger.claims import IDLE_S
 from warehouse.ledger.clock import SYSTEM, iso_of, moment_s
-from warehouse.ledger.placement import Offer, Placements, PlacementStory
+from warehouse.ledger.placement import Offer, PlacementStory
 
 AWS = OFFER.model_copy(update={"region": "us-west-2", "zone": "us-west-2a"})
 RUNPOD = offer().model_copy(update={"cloud": "runpod"})
-TWO_HOURS_S = 7200.0
 
 
-class NothingInSky:
-    def rented(self, names: list[str] | None = None, *, refresh: bool = False) -> list[Rented]:
-        return []
-
-    def take_down(self, name: str, *, purge: bool = False) -> bool:
-        raise AssertionError("there is nothing to take down")
-
-
-class Aws:
-    """An account that answers as it is told."""
-
-    cloud = "aws"
-
-    def __init__(self, answer: Sighting | Exception) -> None:
-        self.answer = answer
-
-    def look(self) -> Sighting:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-    def terminate(self, instances: object) -> None:
-        raise AssertionError("there is nothing to terminate")
-
-
-def reaped(folder: Path, rented: Offer, aws: Aws, ago_s: float = TWO_HOURS_S) -> tuple[ReapReport, PlacementStory]:
+def reaped(folder: Path, rented: Offer, aws: Told, ago_s: float = 7200) -> tuple[ReapReport, PlacementStory]:
     """The report of one reaper, and what became of a placement that was asked for so long ago."""
     run = FakeRun(folder)
-    placements = Placements(run.ledger, run.key)
-    name = cluster_name(run.ledger.store.url, "r1", run.key)
-    placements.ask(name, rented, elsewhere("laptop"), iso_of(SYSTEM.now_s() - ago_s))
     store = run.ledger.store
-    report = reap_store(store, NothingInSky(), [aws], SYSTEM.now_s(), dry_run=False, pause=lambda _: None)
-    return report, placements.stories()[-1]
+    name = cluster_name(store.url, "r1", run.key)
+    run.placements.ask(name, rented, elsewhere("laptop"), iso_of(SYSTEM.now_s() - ago_s))
+    report = reap_store(store, FakeSky(), [aws], SYSTEM.now_s(), dry_run=False, pause=lambda _: None)
+    return report, run.story()
 
 
 REFUSED = Sighting("aws", refused=("aws/us-west-2: UnauthorizedOperation",))
@@ -74,7 +47,7 @@ REFUSED = Sighting("aws", refused=("aws/us-west-2: UnauthorizedOperation",))
 def test_where_it_may_not_look_a_record_stays_open_and_is_a_problem(
     tmp_path: Path, answer: Sighting | Exception, why: str
 ) -> None:
-    report, story = reaped(tmp_path, AWS, Aws(answer))
+    report, story = reaped(tmp_path, AWS, Told(answer))
     assert story.end is None and report.closed == () and not report.ok
     (said,) = [line for line in report.problems if story.asked.cluster in line]
     assert "aws/us-west-2a spot" in said and why in said
@@ -82,18 +55,18 @@ def test_where_it_may_not_look_a_record_stays_open_and_is_a_problem(
 
 def test_a_refused_region_where_nothing_is_open_is_none(tmp_path: Path) -> None:
     elsewhere_open = AWS.model_copy(update={"region": "us-east-1", "zone": "us-east-1a"})
-    report, story = reaped(tmp_path, elsewhere_open, Aws(REFUSED))
+    report, story = reaped(tmp_path, elsewhere_open, Told(REFUSED))
     assert report.ok and story.end is not None and report.not_asked == REFUSED.refused
 
 
 @pytest.mark.parametrize("rented", [AWS, RUNPOD], ids=["a cloud that lists", "a cloud that only SkyPilot can ask"])
 def test_what_is_gone_is_closed_at_an_estimated_end(tmp_path: Path, rented: Offer) -> None:
-    report, story = reaped(tmp_path, rented, Aws(Sighting("aws")))
+    report, story = reaped(tmp_path, rented, Told(Sighting("aws")))
     assert report.ok and report.closed == (story.asked.cluster,)
     assert story.end is not None and story.end.estimated and story.end.outcome == "autodowned"
     assert moment_s(story.end.at) == pytest.approx(moment_s(story.asked.asked_at) + IDLE_S, abs=0.01)
 
 
 def test_what_only_skypilot_can_be_asked_of_gets_its_time_to_remove_itself(tmp_path: Path) -> None:
-    report, story = reaped(tmp_path, RUNPOD, Aws(Sighting("aws")), ago_s=IDLE_S / 2)
+    report, story = reaped(tmp_path, RUNPOD, Told(Sighting("aws")), ago_s=IDLE_S / 2)
     assert report.ok and story.end is None

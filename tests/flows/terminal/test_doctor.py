@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,46 +13,37 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from configs.checkout import ROOT
 from tasks.engine.server import free_port
+from tests.command_lines import run_python
 from tests.fake_box import FakeBox
 
 CANARY = "hf_canary0123456789"
 
 
 class Doctor:
-    """Runs the command in a SkyPilot home of its own; `env` is added to a clean environment."""
+    """Runs the command, with a SkyPilot home of its own; `env` is added to a clean environment."""
 
-    def __init__(self, root: Path, home: Path) -> None:
-        self.root, self.home, self.env = root, home, dict[str, str]()
+    def __init__(self, folder: Path) -> None:
+        self.home, self.env, self.store = folder / "home", dict[str, str](), str(folder / "store")
+        self.box = FakeBox(folder / "bin")
+        shutil.copytree(ROOT / "lab" / "catalogs", self.home / ".sky" / "catalogs")
 
-    def __call__(self, *arguments: str) -> tuple[int, dict[str, dict[str, Any]], str]:
-        """Exit code, checks by name, and everything that was printed."""
+    def __call__(self, code: int | None = 0) -> tuple[dict[str, dict[str, Any]], str]:
         cloudy = ("AWS_", "GS_", "SKYPILOT_", "HF_TOKEN", "GOOGLE_", "KUBECONFIG")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(cloudy)}
-        clean |= {
-            "SPECSWEEP_SKY_HOME": str(self.home),
-            "SKYPILOT_API_SERVER_LOCAL_PORT": str(free_port()),
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
-        done = subprocess.run(
-            [sys.executable, "-m", "flows.terminal", "doctor", "--json", *arguments],
-            cwd=self.root,
-            env=clean | self.env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        clean |= {"SPECSWEEP_SKY_HOME": str(self.home), "AWS_EC2_METADATA_DISABLED": "true"}
+        clean |= {"SKYPILOT_API_SERVER_LOCAL_PORT": str(free_port())}
+        done = run_python("-m", "flows.terminal", "doctor", "--json", "--store", self.store, env=clean | self.env)
         assert "Traceback" not in done.stderr, done.stderr[-3000:]
+        assert code in (done.returncode, None), done.stdout
         checks = json.loads(done.stdout.splitlines()[-1])["checks"]
-        return done.returncode, {check["name"]: check for check in checks}, done.stdout + done.stderr
+        return {check["name"]: check for check in checks}, done.stdout + done.stderr
 
 
 @pytest.fixture
-def doctor(repo_root: Path, tmp_path: Path) -> Doctor:
-    home = tmp_path / "home"
-    shutil.copytree(repo_root / "lab" / "catalogs", home / ".sky" / "catalogs")
-    return Doctor(repo_root, home)
+def doctor(tmp_path: Path) -> Doctor:
+    return Doctor(tmp_path)
 
 
 @pytest.fixture
@@ -62,19 +51,12 @@ def moto_cloud(doctor: Doctor) -> Iterator[Doctor]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    keys = {
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "aws-canary-0123",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    doctor.env = keys | {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "HF_TOKEN": CANARY}
-    client = boto3.client(
-        "s3",
-        endpoint_url=doctor.env["AWS_ENDPOINT_URL"],
-        aws_access_key_id="testing",
-        aws_secret_access_key="x",
-        region_name="us-east-1",
-    )
+    keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "aws-canary-0123"}
+    url = f"http://{host}:{port}"
+    doctor.env = keys | {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": url, "HF_TOKEN": CANARY}
+    doctor.store = "s3://sweeps/prefix"
+    named = {name.lower(): value for name, value in keys.items()}
+    client = boto3.client("s3", endpoint_url=url, region_name="us-east-1", **named)
     client.create_bucket(Bucket="sweeps")
     client.close()
     yield doctor
@@ -82,28 +64,21 @@ def moto_cloud(doctor: Doctor) -> Iterator[Doctor]:
 
 
 @pytest.mark.slow(4)
-def test_a_laptop_without_a_cloud_gets_remarks_and_exit_code_0(doctor: Doctor, tmp_path: Path) -> None:
-    code, checks, _ = doctor("--store", str(tmp_path / "store"))
-    assert code == 0
+def test_a_laptop_without_a_cloud_gets_remarks_and_exit_code_0(doctor: Doctor) -> None:
+    checks, _ = doctor()
     server = checks["SkyPilot API server"]
     assert server["ok"] and server["detail"] == "not started: the first run starts it"
-    for name, remedy in (
-        ("cloud AWS", "aws configure"),
-        ("cloud GCP", "Google Cloud CLI"),
-        ("secret HF_TOKEN", "export"),
-    ):
+    remedies = {"cloud AWS": "aws configure", "cloud GCP": "Google Cloud CLI", "secret HF_TOKEN": "export"}
+    for name, remedy in remedies.items():
         assert checks[name]["ok"] and checks[name]["remark"] and remedy in checks[name]["remedy"], name
     assert "no cloud is enabled" in checks["spot offers of h100-spot"]["detail"]
-    assert not [
-        check for name, check in checks.items() if name.startswith(("cloud", "secret", "spot")) and not check["ok"]
-    ]
+    assert all(check["ok"] for name, check in checks.items() if name.startswith(("cloud", "secret", "spot")))
     assert not list((doctor.home / ".sky").glob("api_server*")), "it started a server"
 
 
 @pytest.mark.slow(5)
 def test_where_a_cloud_is_set_up_it_shows_offers_with_prices_and_no_secret(moto_cloud: Doctor) -> None:
-    code, checks, printed = moto_cloud("--store", "s3://sweeps/prefix")
-    assert code == 0
+    checks, printed = moto_cloud()
     assert checks["cloud AWS"]["detail"] == "enabled"
     offers = checks["spot offers of h100-spot"]["detail"]
     assert offers.startswith("aws/us-east-1a spot p5.4xlarge 2.25 USD/h; aws/us-east-1b spot p5.4xlarge 2.35 USD/h")
@@ -115,38 +90,35 @@ def test_where_a_cloud_is_set_up_it_shows_offers_with_prices_and_no_secret(moto_
 
 @pytest.mark.slow(4)
 def test_a_store_that_cannot_be_opened_is_a_problem_and_the_rest_is_still_told(doctor: Doctor) -> None:
-    code, checks, _ = doctor("--store", "gs://bucket/prefix")
-    assert code == 1
+    doctor.store = "gs://bucket/prefix"
+    checks, _ = doctor(code=1)
     assert "set GS_ACCESS_KEY_ID" in checks["store"]["detail"] and not checks["store"]["ok"]
     assert "SkyPilot" in checks and checks["SkyPilot"]["ok"]
 
 
 @pytest.mark.slow(26)
 def test_what_the_next_command_makes_is_a_remark_and_a_dead_server_a_problem(doctor: Doctor, tmp_path: Path) -> None:
-    store = ("--store", str(tmp_path / "store"))
     doctor.env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    code, checks, _ = doctor(*store)
-    assert code == 0
+    checks, _ = doctor()
     for name, command in (("environment engine-cpu", "make demo"), ("demo family, on request", "run demo-diffusion")):
         assert checks[name]["ok"] and checks[name]["remark"] and command in checks[name]["remedy"]
     assert checks["demo family"]["ok"] and not checks["demo family"]["remark"], "it is shipped"
     for name in ("environment lm-eval", "environment inspect", "environment hret"):
         assert checks[name]["ok"] and checks[name]["remark"] and "first run with one" in checks[name]["remedy"]
     doctor.env["SKYPILOT_API_SERVER_ENDPOINT"] = f"http://127.0.0.1:{free_port()}"
-    code, checks, _ = doctor(*store)
-    assert code == 1
+    checks, _ = doctor(code=1)
     assert not checks["SkyPilot API server"]["ok"] and checks["SkyPilot API server"]["remedy"]
 
 
 @pytest.mark.slow(22)
 def test_a_machine_with_a_card_shows_card_driver_memory_and_vllm(doctor: Doctor, tmp_path: Path) -> None:
-    box = FakeBox(tmp_path / "bin")
+    box = doctor.box
     box.card("NVIDIA H200", 20480, apps="echo 'GPU-aaaa, 4711, 20000, /usr/bin/python3'")
     box.vllm("0.32.0")
     doctor.env = box.env | {"HF_HOME": str(tmp_path / "hub")}
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub" / "token").write_text(CANARY)
-    _, checks, said = doctor("--store", str(tmp_path / "store"))
+    checks, said = doctor(code=None)
     card = checks["GPU 0"]
     assert card["detail"] == (
         "NVIDIA H200, 120.4 of 140.4 GiB free, driver 580.95.05, CUDA up to 13.0, "
@@ -159,27 +131,23 @@ def test_a_machine_with_a_card_shows_card_driver_memory_and_vllm(doctor: Doctor,
 
 
 @pytest.mark.slow(22)
-def test_a_card_that_no_file_knows_and_an_old_vllm_are_remarks(doctor: Doctor, tmp_path: Path) -> None:
-    box = FakeBox(tmp_path / "bin")
-    box.card("NVIDIA Z9")
-    box.vllm("0.24.0")
-    doctor.env = box.env
-    code, checks, _ = doctor("--store", str(tmp_path / "store"))
-    assert code == 0 and checks["GPU 0"]["remark"] and "into gpus/ beside your sweep" in checks["GPU 0"]["remedy"]
+def test_a_card_that_no_file_knows_and_an_old_vllm_are_remarks(doctor: Doctor) -> None:
+    doctor.box.card("NVIDIA Z9")
+    doctor.box.vllm("0.24.0")
+    doctor.env = doctor.box.env
+    checks, _ = doctor()
+    assert checks["GPU 0"]["remark"] and "into gpus/ beside your sweep" in checks["GPU 0"]["remedy"]
     old = checks["vLLM on the PATH"]
     assert old["remark"] and old["detail"].startswith("0.24.0, ")
     assert all(flag in old["remedy"] for flag in ("--enable-per-request-metrics", "--per-request-spec-decode-metrics"))
 
 
 @pytest.mark.slow(11)
-def test_a_driver_that_shows_no_card_is_a_problem_and_so_is_a_vllm_that_does_not_start(
-    doctor: Doctor, tmp_path: Path
-) -> None:
-    box = FakeBox(tmp_path / "bin")
-    box.dead_driver()
-    box.vllm("")
-    doctor.env = box.env
-    code, checks, _ = doctor("--store", str(tmp_path / "store"))
-    assert code == 1 and not checks["GPU"]["ok"] and "nvidia-smi" in checks["GPU"]["remedy"]
+def test_a_driver_that_shows_no_card_is_a_problem_and_so_is_a_vllm_that_does_not_start(doctor: Doctor) -> None:
+    doctor.box.dead_driver()
+    doctor.box.vllm("")
+    doctor.env = doctor.box.env
+    checks, _ = doctor(code=1)
+    assert not checks["GPU"]["ok"] and "nvidia-smi" in checks["GPU"]["remedy"]
     broken = checks["vLLM on the PATH"]
     assert not broken["ok"] and "libcudart.so.13" in broken["detail"] and "mend that installation" in broken["detail"]

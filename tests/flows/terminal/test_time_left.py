@@ -39,7 +39,6 @@ class Run:
         return RunProgress("r", tuple(cells))
 
     def _beat(self, key: str) -> Heartbeat | None:
-        """The heartbeat of the cell that is measured now."""
         now = next((each for each in self._steps if each[1] > self.now_s), None)
         if now is None or self.now_s <= FLOW_START_S or now[2] != key:
             return None

@@ -40,10 +40,6 @@ def _clouds(*names: str) -> Iterator[None]:
         yield
 
 
-OWNED = ("slurm",)
-"""Tasks for machines of one's own, which no catalogue lists: the optimizer would have to ask the cluster itself."""
-
-
 def _asked(file: TaskFile, **resources: Any) -> list[str]:
     changed = TaskFile(file.path, file.config | {"resources": file.config["resources"] | resources})
     return [f"{offer.where} {offer.price_usd_h}" for offer in offers(sky_task(changed))]
@@ -66,31 +62,24 @@ def _chosen(task: Any) -> dict[str, Any]:
     }
 
 
-def _dumped(task: Any) -> str:
+def _rented(file: TaskFile, offer: Offer) -> dict[str, Any]:
     from sky.utils import yaml_utils
 
-    return str(yaml_utils.dump_yaml_str(task.to_yaml_config(use_user_specified_yaml=True)))
-
-
-def _rented(file: TaskFile, offer: Offer) -> dict[str, Any]:
     rental = Rental(JOB, offer, IMAGE, 1_800_000_000.5, "c0ffee", True)
     with carried(values_of(file.secret_names, JOB.store_url)) as mounts:
-        return _said(task_for(file, rental, mounts)) | {"carried": Path(mounts[ON_THE_NODE]).read_text()}
-
-
-def _said(task: Any) -> dict[str, Any]:
-    resources = next(iter(task.resources))
-    return {
-        "resources": resources.to_yaml_config(),
-        "envs": dict(task.envs),
-        "secrets": sorted(task.secrets),
-        "workdir": task.workdir,
-        "chosen": _chosen(task),
-        "dump": _dumped(task),
-        "mounts": task.file_mounts,
-        "shown": f"{task!r} {task.secrets!r}",
-        "autostop": resources.autostop_config.to_yaml_config(),
-    }
+        task = task_for(file, rental, mounts)
+        resources = next(iter(task.resources))
+        return {
+            "carried": Path(mounts[ON_THE_NODE]).read_text(),
+            "resources": resources.to_yaml_config(),
+            "envs": dict(task.envs),
+            "secrets": sorted(task.secrets),
+            "chosen": _chosen(task),
+            "dump": str(yaml_utils.dump_yaml_str(task.to_yaml_config(use_user_specified_yaml=True))),
+            "mounts": task.file_mounts,
+            "shown": f"{task!r} {task.secrets!r}",
+            "autostop": resources.autostop_config.to_yaml_config(),
+        }
 
 
 def _of_task(path: Path) -> dict[str, Any]:
@@ -102,7 +91,6 @@ def _of_task(path: Path) -> dict[str, Any]:
     tier = next(iter(sky_task(file).resources)).disk_tier
     return {
         "aws_disk_mib_s": sky.clouds.AWS._get_disk_specs(tier)["disk_throughput"],
-        "plain": sorted(sky.Task.from_yaml(str(file.path)).envs),
         "chosen": _chosen(sky_task(file)),
         "offers": [offer.model_dump() for offer in found],
         "rented": _rented(file, found[-1]),
@@ -119,7 +107,6 @@ def _remote_identities() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print what SkyPilot says of every task, and of h100-spot with other limits and clouds."""
     with tempfile.TemporaryDirectory() as home:
         shutil.copytree(CATALOGUE, Path(home) / ".sky" / "catalogs")
         os.environ |= {sky_home.HOME_VARIABLE: home, "SPECSWEEP_STATE": f"{home}/state"}
@@ -129,11 +116,11 @@ def main() -> None:
 
         zones = pandas.read_csv(next((CATALOGUE / "v8" / "aws").glob("az_mappings-*.csv")))
         spot = load_task("h100-spot")
+        # machines of one's own are in no catalogue: the optimizer would have to ask the cluster itself
+        rented = [path for path in sorted(FOLDER.glob("*.yaml")) if path.stem != "slurm"]
         with mock.patch("sky.catalog.aws_catalog._get_az_mappings", lambda _: zones), _clouds("aws", "gcp"):
             document = {
-                "tasks": {
-                    path.stem: _of_task(path) for path in sorted(FOLDER.glob("*.yaml")) if path.stem not in OWNED
-                },
+                "tasks": {path.stem: _of_task(path) for path in rented},
                 "capped": _asked(spot, max_hourly_cost=2.3),
                 "on_demand_only": _asked(spot, use_spot=False),
                 "remote_identity": _remote_identities(),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -36,14 +37,11 @@ def home() -> Iterator[Path]:
 
 
 def _processes(home: Path) -> list[psutil.Process]:
-    """The API server of a home, and its children, also orphaned ones."""
     found = []
     for process in psutil.process_iter():
-        try:
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             if any(file.path.startswith(str(home)) for file in process.open_files()):
                 found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
     return found
 
 
@@ -52,14 +50,9 @@ def _ask(home: Path, port: int) -> None:
 
 
 def _asking(home: Path, port: int) -> subprocess.Popen[str]:
-    env = os.environ | {
-        "SPECSWEEP_SKY_HOME": str(home),
-        "SKYPILOT_API_SERVER_LOCAL_PORT": str(port),
-        "PYTHONPATH": str(ROOT),
-    }
-    return subprocess.Popen(
-        [sys.executable, "-c", ASK], env=env, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    own = {"SPECSWEEP_SKY_HOME": str(home), "SKYPILOT_API_SERVER_LOCAL_PORT": str(port), "PYTHONPATH": str(ROOT)}
+    pipe, argv = subprocess.PIPE, [sys.executable, "-c", ASK]
+    return subprocess.Popen(argv, env=os.environ | own, cwd=ROOT, text=True, stdout=pipe, stderr=pipe)
 
 
 def _answered(asking: subprocess.Popen[str]) -> None:

@@ -49,8 +49,7 @@ def test_a_tag_becomes_the_digest_it_names_today(registry: str) -> None:
 
 def test_a_pinned_image_is_used_as_it_is_without_asking(registry: str) -> None:
     image = f"{registry}/team/engine@{DIGEST}"
-    assert pinned_image(image) == image
-    assert pinned_image(f"{registry}/team/engine:v1@{DIGEST}") == image
+    assert pinned_image(image) == image and pinned_image(f"{registry}/team/engine:v1@{DIGEST}") == image
     assert _Registry.asked == []
 
 
@@ -67,17 +66,17 @@ def test_a_registry_that_is_not_there_is_said_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "registry", "repository", "tag"),
+    ("image", "parts"),
     [
-        ("vllm/vllm-openai:v0.32.0", "registry-1.docker.io", "vllm/vllm-openai", "v0.32.0"),
-        ("docker:ubuntu", "registry-1.docker.io", "library/ubuntu", "latest"),
-        ("ghcr.io/team/sub/engine", "ghcr.io", "team/sub/engine", "latest"),
-        ("localhost:5000/engine:x", "localhost:5000", "engine", "x"),
+        ("vllm/vllm-openai:v0.32.0", ("registry-1.docker.io", "vllm/vllm-openai", "v0.32.0")),
+        ("docker:ubuntu", ("registry-1.docker.io", "library/ubuntu", "latest")),
+        ("ghcr.io/team/sub/engine", ("ghcr.io", "team/sub/engine", "latest")),
+        ("localhost:5000/engine:x", ("localhost:5000", "engine", "x")),
     ],
 )
-def test_names_are_read_as_docker_reads_them(image: str, registry: str, repository: str, tag: str) -> None:
-    parts = parse_image(image)
-    assert (parts.registry, parts.repository, parts.tag, parts.digest) == (registry, repository, tag, None)
+def test_names_are_read_as_docker_reads_them(image: str, parts: tuple[str, str, str]) -> None:
+    read = parse_image(image)
+    assert (read.registry, read.repository, read.tag, read.digest) == (*parts, None)
 
 
 @pytest.mark.parametrize("image", ["", "two words", "engine@sha256:short"])

@@ -7,24 +7,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
-import boto3
 import pytest
 
 from flows.clock import FlowStopped
-from flows.clusters.clouds.account import CLUSTER_TAG
 from flows.clusters.protocol import CellJob, LaunchFailed
 from flows.clusters.skypilot.cluster import SkyCluster
 from flows.clusters.skypilot.launch_watch import LaunchBounds
 from tests.fake_cloud import OFFER
-from tests.flows.reaper.test_reap import Ec2
-from tests.warehouse.ledger.store.conftest import KEYS, S3Server, make_server
+from tests.flows.reaper.test_reap import Ec2, cloud
+from tests.warehouse.ledger.store.conftest import KEYS
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.store import StoreAway, StoreError
+
+__all__ = ["cloud"]
 
 NAME, JOB = "specsweep-ab12c-night-0123456789abcdef", CellJob("s3://b/p", "night", "0123456789abcdef")
 SPENT = "run night spent 3.61 of 3.60 USD: stopped"
@@ -36,11 +37,10 @@ class HangingSky:
 
     def __init__(self, ec2: Ec2) -> None:
         self.ec2, self.cancelled, self.machine = ec2, threading.Event(), ""
-        self.deaf = 0
-        """How often it does not hear that it shall cancel."""
+        self.market, self.deaf = "spot", 0  # `deaf`: how often it does not hear that it shall cancel
 
     def call(self, request: object, log: Path, started: Callable[[str], None]) -> Any:
-        self.machine = self.ec2.rent(NAME)
+        self.machine = self.ec2.rent(NAME, market=self.market)
         started("request-1")
         assert self.cancelled.wait(PATIENCE_S), "nobody cuts the launch short"
         raise RuntimeError("the request was cancelled")
@@ -53,23 +53,14 @@ class HangingSky:
 
     @property
     def state(self) -> str:
-        """EC2's word about the machine."""
         return self.ec2.state(self.machine)
 
 
-@pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    server = make_server("moto", tmp_path_factory.mktemp("moto"))
-    server.start()
-    yield server
-    server.kill()
-
-
 @pytest.fixture
-def sky(cloud: S3Server, monkeypatch: pytest.MonkeyPatch) -> HangingSky:
+def sky(cloud: Ec2, monkeypatch: pytest.MonkeyPatch) -> HangingSky:
     for name, value in {**KEYS, "AWS_ENDPOINT_URL": cloud.url}.items():
         monkeypatch.setenv(name, value)
-    fake, server = HangingSky(Ec2(cloud)), "flows.clusters.skypilot.server"
+    fake, server = HangingSky(cloud), "flows.clusters.skypilot.server"
     monkeypatch.setattr(f"{server}.call", fake.call)
     monkeypatch.setattr(f"{server}.cancel_request", fake.cancel)
     monkeypatch.setattr("flows.clusters.skypilot.launch_watch.LOOK_EVERY_S", 0.05)
@@ -81,7 +72,6 @@ def cluster_of(folder: Path, bounds: LaunchBounds, name: str = NAME, *, stopped:
 
 
 def launch(folder: Path, bounds: LaunchBounds, *, stopped: bool = False) -> LaunchFailed | FlowStopped:
-    """Launch, and return what it was cut short with."""
     cluster = cluster_of(folder, bounds, stopped=stopped)
     with pytest.raises((LaunchFailed, FlowStopped)) as raised:
         cluster.launch(JOB)
@@ -125,28 +115,15 @@ def test_the_machine_of_a_cell_that_another_flow_has_taken_over_is_left_to_it(sk
 
 
 def test_an_odd_error_does_not_end_the_watch(sky: HangingSky, tmp_path: Path) -> None:
-    troubles = [StoreError("403 RequestTimeTooSkewed"), ValueError("odd")]
-
-    def over() -> str | None:
-        if troubles:
-            raise troubles.pop()
-        return SPENT
-
+    over = Mock(side_effect=[ValueError("odd"), StoreError("403 RequestTimeTooSkewed"), *[SPENT] * 99])
     assert str(launch(tmp_path, LaunchBounds(1.0, over, lambda: True))) == SPENT
     assert sky.state == "terminated"
 
 
 def test_a_machine_on_demand_is_terminated_not_stopped_when_it_powers_itself_off(
-    sky: HangingSky, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sky: HangingSky, tmp_path: Path
 ) -> None:
-    ec2 = boto3.client("ec2")
-    tags = [{"ResourceType": "instance", "Tags": [{"Key": CLUSTER_TAG, "Value": f"{NAME}-12ab34cd"}]}]
-
-    def rent(name: str) -> str:
-        answer = ec2.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1, TagSpecifications=tags)
-        return str(answer["Instances"][0]["InstanceId"])
-
-    monkeypatch.setattr(sky.ec2, "rent", rent)
+    sky.market = "on demand"
     looks: list[str] = []
 
     def over() -> str | None:
@@ -154,37 +131,28 @@ def test_a_machine_on_demand_is_terminated_not_stopped_when_it_powers_itself_off
         return SPENT if len(looks) > 1 else None  # the look before this one has seen it
 
     launch(tmp_path, LaunchBounds(1.0, over, lambda: False))
-    name = "instanceInitiatedShutdownBehavior"
-    said = ec2.describe_instance_attribute(InstanceId=sky.machine, Attribute=name)
-    ec2.terminate_instances(InstanceIds=[sky.machine])
-    ec2.close()
+    with sky.ec2.client() as ec2:
+        name = "instanceInitiatedShutdownBehavior"
+        said = ec2.describe_instance_attribute(InstanceId=sky.machine, Attribute=name)
+        ec2.terminate_instances(InstanceIds=[sky.machine])
     assert said["InstanceInitiatedShutdownBehavior"] == {"Value": "terminate"}
 
 
 def test_a_store_that_is_away_ends_nothing_and_the_deadline_holds_all_the_same(sky: HangingSky, tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    def away() -> str | None:
-        asked.append("purse")
-        if len(asked) < 3:
-            raise StoreAway("s3://b/p does not answer")
-        return SPENT
-
-    cut = launch(tmp_path, LaunchBounds(1.0, away, lambda: True))
-    assert str(cut) == SPENT and len(asked) == 3, "it is asked until it answers"
-
-    def gone() -> str | None:
-        raise StoreAway("s3://b/p does not answer")
+    away = StoreAway("s3://b/p does not answer")
+    asked = Mock(side_effect=[away, away, SPENT])
+    cut = launch(tmp_path, LaunchBounds(1.0, asked, lambda: True))
+    assert str(cut) == SPENT and asked.call_count == 3, "it is asked until it answers"
 
     sky.cancelled.clear()
-    assert "cloud.launch_h" in str(launch(tmp_path, LaunchBounds(1e-4, gone, lambda: True)))
+    assert "cloud.launch_h" in str(launch(tmp_path, LaunchBounds(1e-4, Mock(side_effect=away), lambda: True)))
     assert sky.state == "terminated"
 
 
 def test_the_machine_that_ended_seconds_before_is_not_the_one_that_was_never_launched(
     sky: HangingSky, tmp_path: Path
 ) -> None:
-    """A replacement is asked for as soon as its predecessor, of the same name, is down."""
+    # a replacement is asked for as soon as its predecessor, of the same name, is down
     name = f"{NAME}-3"
     cluster = cluster_of(tmp_path, NO_TIME, name)
     sky.machine, rented_s = sky.ec2.rent(name), time.time()

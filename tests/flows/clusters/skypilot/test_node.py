@@ -1,4 +1,7 @@
-"""`bin/node`, which the tasks of sky/ run: under SkyPilot's own `bash -i`, with the real runner and environment."""
+"""`bin/node`, which the tasks of sky/ run: under SkyPilot's own `bash -i`, with the real runner and environment.
+
+And which secrets go to a node, and that their file here is gone when the launch is over, however it ended.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,20 @@ import json
 import os
 import signal
 import subprocess
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from tests.secret_watch import SecretWatch
+from configs import secrets
+from configs.checkout import ROOT
+from flows.clusters.skypilot.carried import carried, values_of
+from flows.clusters.skypilot.task_file import TaskFileError, load_task, require_no_keys_in_mounts
+from flows.terminal.doctor import node_keys, policy
+from tests.command_lines import SecretWatch
 from tests.tasks.test_cell import wait_until
+from warehouse.ledger.store.s3 import S3Store
 
 CANARY = "canary-of-a-node-6b1e"
 CELL = {"SPECSWEEP_RUN": "no-such-run", "SPECSWEEP_CELL": "0123456789abcdef"}
@@ -19,15 +30,9 @@ CELL = {"SPECSWEEP_RUN": "no-such-run", "SPECSWEEP_CELL": "0123456789abcdef"}
 
 def _as_sky_does(root: Path, script: Path, line: str, **env: str) -> subprocess.Popen[str]:
     script.write_text(f"cd {root}\n{line}\n", encoding="utf-8")
-    return subprocess.Popen(
-        ["/bin/bash", "-i", str(script)],
-        env=os.environ | CELL | env,
-        text=True,
-        start_new_session=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    argv, nothing, pipe, same = ["/bin/bash", "-i", str(script)], subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
+    env = os.environ | CELL | env
+    return subprocess.Popen(argv, env=env, text=True, start_new_session=True, stdin=nothing, stdout=pipe, stderr=same)
 
 
 def test_setup_finds_what_is_there_and_a_failed_runner_names_its_code(
@@ -74,10 +79,8 @@ def test_secrets_come_from_a_file_that_is_gone_before_anything_starts(repo_root:
     os.mkfifo(tmp_path / "seen")
     watch = SecretWatch(CANARY)
     line = "set -x; export SHELLOPTS; exec bin/node run"
-    with (
-        watch.watching(),
-        _as_sky_does(copy, tmp_path / "run.sh", line, HOME=str(tmp_path), SPECSWEEP_STORE="x") as run,
-    ):
+    env = {"HOME": str(tmp_path), "SPECSWEEP_STORE": "x"}
+    with watch.watching(), _as_sky_does(copy, tmp_path / "run.sh", line, **env) as run:
         assert run.stdout is not None
         said = "".join(iter(lambda: run.stdout and run.stdout.readline(), "up\n"))
         wait_until(lambda: any("--secrets-fd 9" in command for command in watch.commands), "the runner was seen", 30)
@@ -103,3 +106,93 @@ def _with_runner(root: Path, tmp_path: Path, says: str, making: str = ":") -> Pa
     for file in (python, *copy.iterdir()):
         file.chmod(0o755)
     return copy.parent
+
+
+NAMES = (*secrets.NAMES, "MY_KEY")
+S3 = "s3://bucket/prefix"
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A shell without secrets, and a home without credentials."""
+    for name in [name for name in os.environ if name in NAMES or name.startswith(("AWS_", secrets.FOR_NODES))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(secrets, "_held", {})
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+    monkeypatch.setenv("SPECSWEEP_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "keys"))
+    return tmp_path
+
+
+def set_keys(monkeypatch: pytest.MonkeyPatch, whose: str, prefix: str = "") -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(prefix + name, whose)
+
+
+def test_a_node_gets_what_is_set_and_of_a_docker_login_nothing(shell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_TOKEN", "MY_KEY", "SKYPILOT_DOCKER_PASSWORD"):
+        monkeypatch.setenv(name, f"value of {name}")
+    found = values_of((*NAMES, "SKYPILOT_DOCKER_PASSWORD"), "gs://bucket/prefix")
+    assert found == {"HF_TOKEN": "value of HF_TOKEN", "MY_KEY": "value of MY_KEY"}
+
+
+def test_keys_for_nodes_stand_before_those_that_rent(shell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_keys(monkeypatch, "the user's")
+    set_keys(monkeypatch, "a node's", secrets.FOR_NODES)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of the user's keys")
+    assert values_of(NAMES, S3) == {"AWS_ACCESS_KEY_ID": "a node's", "AWS_SECRET_ACCESS_KEY": "a node's"}
+    assert not secrets.without_secrets(os.environ).keys() & {secrets.FOR_NODES + name for name in NAMES}
+    assert secrets.secret("AWS_ACCESS_KEY_ID") == "the user's", "who rents goes on signing with it"
+    assert "the user's" not in secrets.redacted("the user's") and "a node's" not in secrets.redacted("said: a node's")
+
+
+def test_keys_that_lie_in_a_file_of_the_users_go_along_by_value(shell: Path) -> None:
+    (shell / "keys").write_text("[default]\naws_access_key_id = AKIA1\naws_secret_access_key = s1\n")
+    assert values_of(NAMES, S3) == {"AWS_ACCESS_KEY_ID": "AKIA1", "AWS_SECRET_ACCESS_KEY": "s1"}
+    assert values_of(("HF_TOKEN",), S3) == {}, "a task that lists none gets none"
+
+
+def test_the_file_is_ours_alone_and_gone_after_a_launch_that_failed(shell: Path) -> None:
+    with pytest.raises(OSError, match="refused"), carried({"HF_TOKEN": "t"}) as mounts:
+        (path,) = map(Path, mounts.values())
+        assert json.loads(path.read_text()) == {"HF_TOKEN": "t"}
+        assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        with carried({"HF_TOKEN": "t"}):
+            assert path.exists(), "that of another launch that goes on stays"
+        raise OSError("refused")
+    assert not path.exists()
+
+
+def test_what_a_killed_flow_left_is_removed_by_the_next_launch(shell: Path) -> None:
+    code = (
+        "import os\nfrom flows.clusters.skypilot.carried import carried\n"
+        "with carried({'HF_TOKEN': 't'}): os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == -9
+    assert len(list((shell / "state" / "secrets").iterdir())) == 1
+    with carried({}) as mounts:
+        assert mounts == {}
+    assert list((shell / "state" / "secrets").iterdir()) == []
+
+
+@pytest.mark.parametrize(("task", "refused"), [("h100-cached", True), ("h100-spot", False)])
+def test_a_cached_mount_that_would_show_static_keys_is_refused(
+    shell: Path, task: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_no_keys_in_mounts(load_task(task))  # no keys at all
+    set_keys(monkeypatch, "the user's")
+    said = r"^sky/h100-cached\.yaml: file_mounts\./weights\.mode is 'MOUNT_CACHED': .*`aws sso login`"
+    with pytest.raises(TaskFileError, match=said) if refused else nullcontext():
+        require_no_keys_in_mounts(load_task(task))
+
+
+def test_the_doctor_says_whose_keys_nodes_get_and_prints_a_policy(shell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = S3Store("bucket", "prefix")
+    said = node_keys(store)
+    assert said.remark and "role" in said.detail
+    set_keys(monkeypatch, "the user's")
+    said = node_keys(store)
+    assert said.remark and "keys that you rent with" in said.detail
+    assert json.dumps(policy("bucket", "prefix/runs/")) in said.remedy and "Delete" not in said.remedy
+    set_keys(monkeypatch, "a node's", secrets.FOR_NODES)
+    assert not node_keys(store).remark

@@ -25,9 +25,10 @@ from flows.clusters.skypilot.cluster import SkyCluster
 from flows.clusters.skypilot.launch_watch import LaunchBounds
 from flows.clusters.skypilot.server import SkyUnavailable
 from sky import exceptions
-from tests.fake_cloud import wait_for
+from tests.tasks.test_cell import wait_until
 from warehouse.ledger.outcomes import Ended
 
+JOB = CellJob("s3://b/p", "night", "0123456789abcdef")
 UNREACHABLE = exceptions.CommandError(255, "ssh", "Connection reset by peer", None)
 ODD = [
     exceptions.CloudUserIdentityError("gcloud: database is locked"),
@@ -37,6 +38,7 @@ ODD = [
     RuntimeError("Failed to get request"),
     SkyUnavailable("SkyPilot's API server went away 6 times"),
 ]
+each_odd_error = pytest.mark.parametrize("error", ODD, ids=lambda error: type(error).__name__)
 
 
 def raises(error: Exception) -> Callable[..., Any]:
@@ -52,7 +54,7 @@ def cluster(tmp_path: Path) -> SkyCluster:
     return SkyCluster("night", lambda job: nullcontext(), None, tmp_path / "launch.log", lambda: False, bounds)
 
 
-@pytest.mark.parametrize("error", ODD, ids=lambda error: type(error).__name__)
+@each_odd_error
 @pytest.mark.parametrize("who", ["newest_job", "rented"])
 def test_a_look_that_can_not_be_answered_says_so_once_and_ends_nothing(
     cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, who: str
@@ -63,7 +65,7 @@ def test_a_look_that_can_not_be_answered_says_so_once_and_ends_nothing(
     assert len(caplog.messages) == 1 and str(error) in caplog.messages[0]
 
 
-@pytest.mark.parametrize("error", ODD, ids=lambda error: type(error).__name__)
+@each_odd_error
 def test_a_log_that_can_not_be_had_hides_no_ending(
     cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -86,20 +88,7 @@ def test_a_node_that_is_gone_by_anybodys_word_is_lost(
     assert ending is not None and ending.how is Ended.PREEMPTED
 
 
-@pytest.fixture
-def dumb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dumb]:
-    node = Dumb()
-    for name in ("newest_job", "job_log"):
-        monkeypatch.setattr(sky_api, name, node.ask)
-    monkeypatch.setattr(sky_api, "rented", lambda names, refresh=False: node.ask() if refresh else names)
-    monkeypatch.setattr("flows.clusters.skypilot.cluster.PATIENCE_S", 0.05, raising=False)
-    yield node
-    node.wakes.set()
-
-
 class Dumb:
-    """A node whose sshd lives and whose commands hang."""
-
     def __init__(self) -> None:
         self.wakes, self.asked = threading.Event(), 0
 
@@ -107,6 +96,17 @@ class Dumb:
         self.asked += 1
         assert self.wakes.wait(60), "its questions are waited for"
         return Job(1, "FAILED_DRIVER")
+
+
+@pytest.fixture
+def dumb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dumb]:
+    node = Dumb()
+    for name in ("newest_job", "job_log"):
+        monkeypatch.setattr(sky_api, name, node.ask)
+    monkeypatch.setattr(sky_api, "rented", lambda names, refresh=False: node.ask() if refresh else names)
+    monkeypatch.setattr("flows.clusters.skypilot.cluster.PATIENCE_S", 0.05)
+    yield node
+    node.wakes.set()
 
 
 @pytest.mark.parametrize("asked", ["look", "adopt", "is_there", "log_tail"])
@@ -124,11 +124,11 @@ def test_nobody_waits_for_a_node_that_hangs(cluster: SkyCluster, dumb: Dumb, ask
     assert time.monotonic() - begun_s < 30
 
 
-def failed_launch(cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch, error: Exception) -> LaunchFailed:
-    """What a launch says that SkyPilot answered with an error."""
-    monkeypatch.setattr(sky_server, "call", raises(error))
-    with pytest.raises(LaunchFailed) as caught:
-        cluster.launch(CellJob("s3://b/p", "night", "0123456789abcdef"))
+def failed_launch(cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch) -> LaunchFailed:
+    monkeypatch.setattr(sky_server, "call", raises(UNREACHABLE))
+    with pytest.raises(LaunchFailed, match="Connection reset by peer") as caught:
+        cluster.launch(JOB)
+    assert caught.value.how is Ended.LAUNCH_FAILED
     return caught.value
 
 
@@ -136,21 +136,17 @@ def test_a_failed_launch_does_not_wait_for_a_cloud_that_hangs(
     cluster: SkyCluster, dumb: Dumb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun_s = time.monotonic()
-    failed = failed_launch(cluster, monkeypatch, UNREACHABLE)
+    failed = failed_launch(cluster, monkeypatch)
     assert time.monotonic() - begun_s < 30 and dumb.asked == 1
-    assert failed.how is Ended.LAUNCH_FAILED
-    assert "Connection reset by peer" in str(failed)
     assert str(failed).endswith("(what is left of it can't be asked: no answer within 0 s)")
 
 
-@pytest.mark.parametrize("error", ODD, ids=lambda error: type(error).__name__)
+@each_odd_error
 def test_why_a_launch_failed_is_said_though_its_cloud_can_not_be_asked(
     cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(sky_api, "rented", raises(error))
-    failed = failed_launch(cluster, monkeypatch, UNREACHABLE)
-    assert failed.how is Ended.LAUNCH_FAILED
-    assert "Connection reset by peer" in str(failed) and str(error) in str(failed)
+    assert str(error) in str(failed_launch(cluster, monkeypatch))
 
 
 def test_a_node_that_hangs_is_asked_one_thing_at_a_time_and_heard_when_it_wakes(
@@ -162,7 +158,7 @@ def test_a_node_that_hangs_is_asked_one_thing_at_a_time_and_heard_when_it_wakes(
     dumb.wakes.set()
     monkeypatch.setattr("flows.clusters.skypilot.cluster.PATIENCE_S", 60.0)
     monkeypatch.setattr(sky_api, "job_log", lambda name, job_id, lines: ["its last line"])
-    wait_for(lambda: cluster.look(None, insist=True) is not None, "its word")
+    wait_until(lambda: cluster.look(None, insist=True) is not None, "its word")
 
 
 def test_the_log_of_a_job_that_another_flow_launched_is_its_newest_jobs(
@@ -191,21 +187,16 @@ def _job(number: int, status: JobStatus) -> ClusterJobRecord:
 def test_the_newest_job_of_a_machine(
     monkeypatch: pytest.MonkeyPatch, jobs: list[ClusterJobRecord], newest: tuple[int | None, str | None]
 ) -> None:
-    of_core = {
-        "queue": jobs,
-        "job_status": {jobs[0].job_id: jobs[0].status} if jobs else {None: None},  # as sky.core says it over ssh
-    }
-
-    def ask(name: str) -> Any:
-        return lambda *asked, **how: name
+    statuses = {jobs[0].job_id: jobs[0].status} if jobs else {None: None}  # as sky.core says it over ssh
+    of_core = {"queue": jobs, "job_status": statuses}
 
     def get(name: str) -> Any:
         full = REQUEST_NAME_PREFIX + name
         return decoders.get_decoder(full)(encoders.get_encoder(full)(of_core[name]))
 
-    sdk = SimpleNamespace(
-        queue=ask("queue"), job_status=ask("job_status"), get=get, exceptions=sky_server.sdk().exceptions
-    )
+    sdk = SimpleNamespace(get=get, exceptions=sky_server.sdk().exceptions)
+    for name in of_core:
+        setattr(sdk, name, lambda *asked, name=name, **how: name)
     monkeypatch.setattr(sky_server, "sdk", lambda: sdk)
     monkeypatch.setattr(sky_server, "ensure_server", lambda: None)
     assert sky_api.newest_job("night") == newest
@@ -217,7 +208,6 @@ RACE = (
     "botocore.exceptions.ClientError: An error occurred (InvalidPermission.Duplicate) when calling the "
     "AuthorizeSecurityGroupIngress operation: the specified rule already exists"
 )
-JOB = CellJob("s3://b/p", "night", "0123456789abcdef")
 Late = Literal["running", "done", "lost", "unread", "read"]
 """What became of a launch that the server was too busy to answer."""
 
@@ -286,14 +276,12 @@ ClusterOf = Callable[[FakeSdk], SkyCluster]
 
 @pytest.fixture
 def cluster_of(cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch) -> ClusterOf:
-    """The cluster of a test, whose questions a fake SDK answers."""
-
     def of(sdk: FakeSdk) -> SkyCluster:
-        monkeypatch.setattr(sky_server, "sdk", lambda: sdk)
         monkeypatch.setattr(sky_server, "ensure_server", lambda: None)
         monkeypatch.setattr(sky_server, "SERVER_PAUSE_S", 0.0)
         monkeypatch.setattr("flows.clusters.skypilot.cluster.DOWN_PAUSE_S", 0.0)
-        monkeypatch.setattr(sky_api, "sdk", lambda: sdk)
+        for module in (sky_server, sky_api):
+            monkeypatch.setattr(module, "sdk", lambda: sdk)
         monkeypatch.setattr(sky_api, "rented", lambda names: names if sdk.jobs else [])
         monkeypatch.setattr(sky_api, "newest_job", lambda name: Job(sdk.jobs[-1], "RUNNING"))
         return cluster
@@ -343,9 +331,7 @@ def test_a_machine_that_can_not_be_taken_down_at_once_goes_down(
     sdk = FakeSdk(answers)
     cluster_of(sdk).down()
     assert (sdk.answers, sdk.sent) == ([], len(answers) + 1)
-    assert len(caplog.messages) == said and all(
-        "night is not down, and tried again: " in line for line in caplog.messages
-    )
+    assert ["night is not down, and tried again: " in line for line in caplog.messages] == [True] * said
 
 
 def test_what_never_goes_down_is_an_error(cluster_of: ClusterOf) -> None:

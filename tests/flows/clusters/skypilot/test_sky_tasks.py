@@ -3,39 +3,53 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import os
 from typing import Any
 
 import pytest
 
 from configs.checkout import ROOT
 from flows.forecast.estimates import DOWNLOAD_GB_S
-from tests.flows.clusters.skypilot.conftest import CANARIES
+from tests.command_lines import run_python
 
-FOLDER = ROOT / "sky"
-TASKS = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "slurm")
+TASKS = sorted(path.stem for path in (ROOT / "sky").glob("*.yaml") if path.stem != "slurm")
 """Tasks that are rented by the hour; machines of one's own are in no catalogue."""
+
+CANARIES = {
+    "HF_TOKEN": "hf_canary0123456789",
+    "AWS_ACCESS_KEY_ID": "AKIACANARY0123456789",
+    "AWS_SECRET_ACCESS_KEY": "aws/canary+0123456789",
+}
+"""Secrets that the probing process has, and that may show up nowhere."""
+
+
+@pytest.fixture(scope="session")
+def asked() -> dict[str, Any]:
+    """SkyPilot's word about the tasks of sky/, asked once."""
+    unset = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SKYPILOT_", "GS_"))}
+    done = run_python("-m", "tests.flows.clusters.skypilot.catalogue_probe", env=unset | CANARIES)
+    assert done.returncode == 0, done.stderr[-2000:]
+    *printed, said = done.stdout.splitlines()
+    document: dict[str, Any] = json.loads(said)
+    return document | {"printed": done.stderr + "\n".join(printed)}
 
 
 @pytest.fixture(params=TASKS)
 def task(asked: dict[str, Any], request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What SkyPilot says of one of them."""
     found: dict[str, Any] = asked["tasks"][request.param]
     return found
 
 
 @pytest.mark.slow(6)
-def test_sky_holds_yaml_only_and_every_one_is_asked_about(asked: dict[str, Any], repo_root: Path) -> None:
-    assert not list((repo_root / "sky").glob("**/*.py"))  # they would shadow the package
-    assert sorted(asked["tasks"]) == TASKS
-    assert {"h100-spot", "lab"} <= set(TASKS)
+def test_sky_holds_yaml_only_and_every_one_is_asked_about(asked: dict[str, Any]) -> None:
+    assert not list((ROOT / "sky").glob("**/*.py"))  # they would shadow the package
+    assert sorted(asked["tasks"]) == TASKS and {"h100-spot", "lab"} <= set(TASKS)
 
 
 def test_the_optimizer_picks_a_spot_h100(task: dict[str, Any]) -> None:
     chosen = task["chosen"]
-    assert chosen["spot"] and chosen["accelerators"] == {"H100": 1}
+    assert chosen["spot"] and chosen["accelerators"] == {"H100": 1} and chosen["instance_type"] == "p5.4xlarge"
     assert (chosen["cloud"], chosen["zone"], chosen["price_usd_h"]) == ("aws", "us-east-1a", 2.25)
-    assert chosen["instance_type"] == "p5.4xlarge"
 
 
 def test_on_google_it_is_the_machine_with_one_h100(asked: dict[str, Any]) -> None:
@@ -44,10 +58,8 @@ def test_on_google_it_is_the_machine_with_one_h100(asked: dict[str, Any]) -> Non
 
 
 def test_the_cheapest_offer_is_what_the_optimizer_picks(task: dict[str, Any]) -> None:
-    first, chosen = task["offers"][0], task["chosen"]
-    assert {key: first[key] for key in ("cloud", "region", "zone", "instance_type", "spot", "price_usd_h")} == {
-        key: value for key, value in chosen.items() if key != "accelerators"
-    }
+    chosen = {key: value for key, value in task["chosen"].items() if key != "accelerators"}
+    assert len(chosen) == 6 and chosen.items() <= task["offers"][0].items()
 
 
 def test_offers_are_every_zone_spot_and_on_demand_cheapest_first(asked: dict[str, Any]) -> None:
@@ -71,26 +83,22 @@ def test_a_task_may_narrow_region_cloud_and_kind(asked: dict[str, Any]) -> None:
 
 
 def test_only_enabled_clouds_are_offered(asked: dict[str, Any]) -> None:
-    assert {line.split("/")[0] for line in asked["aws_only"]} == {"aws"}
-    assert asked["none"] == []
+    assert {line.split("/")[0] for line in asked["aws_only"]} == {"aws"} and asked["none"] == []
 
 
 def test_a_cells_task_is_pinned_to_its_offer_and_takes_itself_down(task: dict[str, Any]) -> None:
     offer, rented = task["offers"][-1], task["rented"]
     assert rented["resources"]["infra"] == f"{offer['cloud']}/{offer['region']}/{offer['zone']}"
-    assert (rented["resources"]["use_spot"], rented["resources"]["instance_type"]) == (
-        offer["spot"],
-        offer["instance_type"],
-    )
+    assert rented["resources"]["use_spot"] == offer["spot"]
+    assert rented["resources"]["instance_type"] == offer["instance_type"]
     assert rented["chosen"]["zone"] == offer["zone"]
     assert rented["autostop"]["down"] is True and rented["autostop"]["idle_minutes"] > 0
 
 
 def test_labels_say_whose_a_cluster_is_in_words_that_every_cloud_takes(task: dict[str, Any]) -> None:
     labels = task["rented"]["resources"]["labels"]
-    assert labels["specsweep-cell"] == "0123456789abcdef"
-    assert labels["specsweep-run"] == "nightly-2026-11-20t03-00"
-    assert labels["specsweep-expires"] == "1800000000"
+    told = [labels[f"specsweep-{key}"] for key in ("cell", "run", "expires")]
+    assert told == ["0123456789abcdef", "nightly-2026-11-20t03-00", "1800000000"]
     assert set(labels) == {"specsweep", *(f"specsweep-{key}" for key in ("run", "cell", "owner", "expires"))}
 
 

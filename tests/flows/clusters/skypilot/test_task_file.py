@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,14 +22,16 @@ run: exec bin/node run
 """
 
 
+BRANCH = "git+https://x.y/vllm.git@refs/pull/1/head"
+
+
 def _refused(tmp_path: Path, text: str) -> str:
     path = tmp_path / "mine.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(TaskFileError) as caught:
         load_task(str(path))
-    message = str(caught.value)
-    assert "\n" not in message and str(path) in message
-    return message
+    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+    return str(caught.value)
 
 
 def test_a_name_or_a_path_finds_a_task(tmp_path: Path) -> None:
@@ -43,16 +46,12 @@ def test_an_unknown_task_names_those_there_are() -> None:
         load_task("h200-spot")
 
 
+WRONG = (("true", "true"), ("10", "false"), ("ten", "true"))
+
+
 @pytest.mark.parametrize(
     "autostop",
-    [
-        "10",
-        "{idle_minutes: 10}",
-        "{idle_minutes: true, down: true}",
-        "{idle_minutes: 10, down: false}",
-        "{idle_minutes: ten, down: true}",
-        "null",
-    ],
+    ["10", "null", "{idle_minutes: 10}", *(f"{{idle_minutes: {minutes}, down: {down}}}" for minutes, down in WRONG)],
 )
 def test_a_cluster_that_could_run_for_ever_is_refused(tmp_path: Path, autostop: str) -> None:
     text = GOOD.replace("{idle_minutes: 10, down: true}", autostop)
@@ -68,10 +67,7 @@ def test_a_secret_written_into_the_file_is_refused_and_not_shown(tmp_path: Path)
     ("text", "field"),
     [
         (GOOD + "num_nodes: 2", "num_nodes is 2"),
-        (
-            GOOD + "envs: {SPECSWEEP_VLLM: git+https://x.y/vllm.git@refs/pull/1/head}",
-            "envs.SPECSWEEP_VLLM is 'git+https",
-        ),
+        (GOOD + f"envs: {{SPECSWEEP_VLLM: {BRANCH}}}", f"envs.SPECSWEEP_VLLM is '{BRANCH}"),
         (GOOD.replace("run: exec bin/node run", ""), "run is None"),
         ("run: true", "resources is None"),
         ("- a list", "is no SkyPilot task"),
@@ -139,9 +135,8 @@ TWO = "any_of: [{infra: aws}, {infra: gcp, accelerators: %s}]"
     ],
 )
 def test_other_than_eight_cards_for_a_cell_of_eight_are_refused(tmp_path: Path, resources: str) -> None:
-    args = "--tensor-parallel-size=4, -dp, '2'"
     with pytest.raises(TaskFileError, match=r"/task\.yaml: resources\.\S+ is .*accepted: .*[Hh]100") as caught:
-        make_plan(sweep(tmp_path, resources, args=args))
+        make_plan(sweep(tmp_path, resources, args="--tensor-parallel-size=4, -dp, '2'"))
     assert "\n" not in str(caught.value)
 
 
@@ -161,10 +156,9 @@ def test_another_card_than_the_sweeps_is_refused(tmp_path: Path, resources: str,
 
 
 def test_the_line_names_file_field_value_and_remedy(tmp_path: Path) -> None:
-    path = sweep(tmp_path, "any_of: [{infra: aws, accelerators: H100:8}]")
     said = f"{tmp_path}/task.yaml: resources.any_of[0].accelerators is 'H100:8': gemma-4-12b bf16 ar needs 1 x h100; "
     with pytest.raises(TaskFileError) as caught:
-        make_plan(path)
+        make_plan(sweep(tmp_path, "any_of: [{infra: aws, accelerators: H100:8}]"))
     assert str(caught.value) == f"{said}accepted: H100:1, or other parallel sizes in the engine's `args`"
 
 
@@ -212,14 +206,6 @@ def test_every_shipped_sweep_rents_its_own_cards(name: str) -> None:
     assert make_plan(name).cells
 
 
-def rented(folder: Path, task: str) -> str:
-    """A user's own sweep on machines of a task."""
-    write_user_configs(folder, "ar")
-    sweep = folder / "sweep.yaml"
-    sweep.write_text(sweep.read_text().replace("cells:\n", f"cloud: {{task: {task}}}\ncells:\n"))
-    return str(sweep)
-
-
 @pytest.mark.parametrize("command", ["plan", "run"])
 @pytest.mark.parametrize(
     ("task", "words"),
@@ -233,12 +219,11 @@ def test_a_wrong_task_is_refused_before_anything_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, task: str, words: str
 ) -> None:
     monkeypatch.setenv("SPECSWEEP_STATE", str(tmp_path / "state"))
-    sweep = rented(tmp_path, task)
+    sweep = str(write_user_configs(tmp_path, "ar", more=f"cloud: {{task: {task}}}\n"))
     (tmp_path / "mine.yaml").write_text("resources: {accelerators: H100:1}\nrun: exec bin/node run\n")
-    store = tmp_path / "store"
     with pytest.raises(TaskFileError, match=words):
-        CliRunner().invoke(app, [command, sweep, "--store", str(store)], catch_exceptions=False)
-    assert not store.exists()
+        CliRunner().invoke(app, [command, sweep, "--store", str(tmp_path / "store")], catch_exceptions=False)
+    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize(
@@ -247,9 +232,9 @@ def test_a_wrong_task_is_refused_before_anything_is_stored(
 def test_a_task_lies_beside_its_sweep_or_in_the_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, found: str
 ) -> None:
-    sweep = rented(tmp_path / "my", task)
+    sweep = str(write_user_configs(tmp_path / "my", "ar", more=f"cloud: {{task: {task}}}\n"))
     (tmp_path / "my" / "tasks").mkdir()
-    (tmp_path / "my" / "tasks" / "mine.yaml").write_bytes((ROOT / "sky" / "lab.yaml").read_bytes())
+    shutil.copy(ROOT / "sky" / "lab.yaml", tmp_path / "my" / "tasks" / "mine.yaml")
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["plan", "my/sweep.yaml", "--store", "store"], catch_exceptions=False)
     assert done.exit_code == 0, done.stdout

@@ -20,7 +20,6 @@ class ToyStep(MeasuredStep):
     greetings: int = Field(3, gt=0)
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
-        """A greeting and its answer."""
         del cell
         yield "step 'toy'", PROMPT_TOKENS + OUTPUT_TOKENS
 

@@ -1,31 +1,38 @@
-"""The reaper's questions to Google's Compute Engine, against its REST interface as documented, on loopback."""
+"""Questions to Google's Compute Engine, against its REST interface as documented; AWS without its credentials."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, NotAsked
+from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, Instance, NotAsked
+from flows.clusters.clouds.aws import AwsAccount, machines_of
 from flows.clusters.clouds.gcp import GcpProject, Login
 from flows.clusters.protocol import PREFIX
+from tests.fake_cloud import OFFER
 from tests.loopback import Answering, serving
 
-ZONE = "us-central1-a"
+FIRST = f"{PREFIX}aaaa-1-12ab34cd"
 
 
 class Compute:
-    """The two calls that the reaper makes, with pages of one zone each."""
+    """The two calls that the reaper makes, with pages of one zone each; it has the two machines of a run."""
+
+    answers_get = 200
 
     def __init__(self) -> None:
         self.machines: dict[str, dict[str, object]] = {}
         self.unreachable: list[str] = []
         self.undeletable: set[str] = set()
-        self.answers_get = 200
+        self.add("m1", FIRST)
+        self.add("m2", f"{PREFIX}aaaa-2-12ab34cd", "europe-west4-b")
 
-    def add(self, name: str, cluster: str, zone: str = ZONE) -> None:
+    def add(self, name: str, cluster: str, zone: str = "us-central1-a") -> None:
         self.machines[name] = {
             "name": name,
             "zone": zone,
@@ -41,8 +48,7 @@ class Compute:
         if head.endswith("/instances"):
             found = self.machines.get(name)
             return (404, {"error": {"message": "not found"}}) if found is None else (200, found)
-        assert path == "/projects/p1/aggregated/instances"
-        assert query["filter"] == [f"labels.{CLUSTER_TAG}:*"]
+        assert path == "/projects/p1/aggregated/instances" and query["filter"] == [f"labels.{CLUSTER_TAG}:*"]
         if self.answers_get != 200:
             return self.answers_get, {"error": {"message": "Required 'compute.instances.list' permission"}}
         zones = sorted({str(machine["zone"]) for machine in self.machines.values()} | set(self.unreachable))
@@ -102,8 +108,6 @@ def project(compute: Compute) -> Iterator[GcpProject]:
 def test_machines_of_ours_in_every_zone_are_seen_with_what_the_reaper_needs(
     compute: Compute, project: GcpProject
 ) -> None:
-    compute.add("m1", f"{PREFIX}aaaa-1-12ab34cd")
-    compute.add("m2", f"{PREFIX}aaaa-2-12ab34cd", "europe-west4-b")
     compute.add("m3", "training-12ab34cd", "europe-west4-b")
     seen = {each.instance_id: each for each in project.look().instances}
     assert set(seen) == {"m1", "m2"}
@@ -112,27 +116,22 @@ def test_machines_of_ours_in_every_zone_are_seen_with_what_the_reaper_needs(
 
 
 def test_terminated_machines_are_gone_and_one_that_was_gone_is_fine(compute: Compute, project: GcpProject) -> None:
-    compute.add("m1", f"{PREFIX}aaaa-1-12ab34cd")
-    (machine,) = project.look().instances
-    project.terminate([machine])
-    project.terminate([machine])
+    machines = project.look().instances
+    project.terminate(machines)
+    project.terminate(machines)
     assert project.look().instances == () and compute.machines == {}
 
 
 def test_a_label_is_set_beside_the_others_and_on_what_is_gone_it_is_not(compute: Compute, project: GcpProject) -> None:
-    compute.add("m1", f"{PREFIX}aaaa-1-12ab34cd")
-    compute.add("m2", f"{PREFIX}aaaa-2-12ab34cd")
     machines = project.look().instances
     del compute.machines["m2"]
     project.label(machines, {"specsweep-expires": "1795168800"})
     project.label(machines, {"specsweep-expires": "1795172400"})
     (machine,) = project.look().instances
-    assert machine.labels == {CLUSTER_TAG: f"{PREFIX}aaaa-1-12ab34cd", "specsweep-expires": "1795172400"}
+    assert machine.labels == {CLUSTER_TAG: FIRST, "specsweep-expires": "1795172400"}
 
 
 def test_a_zone_that_does_not_answer_and_a_refusal_are_told(compute: Compute, project: GcpProject) -> None:
-    compute.add("m1", f"{PREFIX}aaaa-1-12ab34cd")
-    compute.add("m2", f"{PREFIX}aaaa-2-12ab34cd")
     compute.unreachable.append("asia-east1-a")
     sighting = project.look()
     assert sighting.problems == ("gcp/asia-east1-a: unreachable",) and len(sighting.instances) == 2
@@ -151,3 +150,33 @@ def test_where_google_is_not_set_up_it_is_not_asked(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     with pytest.raises(NotAsked, match=r"add skypilot\[gcp\]|no credentials"):
         GcpProject().look()
+
+
+MACHINE = Instance("aws", "us-east-1", "us-east-1a", "i-1", "specsweep-x-1234", "running", True, None, {})
+
+
+@pytest.fixture
+def logged_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `credential_process` that fails, as when its login has ended."""
+    config = tmp_path / "config"
+    config.write_text("[default]\nregion = us-east-1\ncredential_process = /bin/false\n", encoding="utf-8")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.mark.usefixtures("logged_out")
+def test_an_aws_account_without_its_login_says_so_and_its_clusters_are_left_to_skypilot() -> None:
+    for ask in (AwsAccount().look, lambda: AwsAccount().terminate([MACHINE])):
+        with pytest.raises(CloudError, match=r"aws: its credentials can't be had .*credential"):
+            ask()
+    assert machines_of("specsweep-x", OFFER) is None
+
+
+@pytest.mark.usefixtures("logged_out")
+def test_a_profile_that_does_not_exist_is_no_other_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "night")
+    with pytest.raises(CloudError, match=r"config profile \(night\) could not be found"):
+        AwsAccount().look()

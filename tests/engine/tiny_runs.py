@@ -1,22 +1,92 @@
-"""What rows of a finished mirrored twin must have: all that two starts tell, and nothing that accuses the engine."""
+"""Sweeps of the tiny family, measured by the real command, and what rows of a finished mirrored twin must have."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 import pytest
 
-from tests.busy_machine import BUSY_MACHINE, CALM_SHARE, KEPT_WAITING
-from tests.engine.tiny_store import OTHERS_SHARE
+from configs.expand import default_run_id
+from flows.plans import make_plan
+from tests.busy_machine import BUSY_MACHINE, CALM_SHARE, KEPT_WAITING, Neighbours
+from tests.command_lines import command_of, start_command
+from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.dataset.tables import DIAGNOSTIC_EXTRACTORS
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.lease import Attempt, Leases
+from warehouse.ledger.store import open_store
+
+OTHERS_SHARE = "others-share"  # beside a store: of all processors' time, what others took while it was measured, 0 to 1
+
+
+def start(sweep: str, folder: Path) -> subprocess.Popen[str]:
+    return start_command("run", sweep, "--store", folder / "store", env={"SPECSWEEP_STATE": str(folder / "state")})
+
+
+def finish(run: subprocess.Popen[str], within_s: float) -> None:
+    try:
+        said, _ = run.communicate(timeout=within_s)
+    finally:
+        run.kill()
+        run.wait()
+    assert run.returncode == 0, said
+
+
+def measure(sweep: str, folder: Path, within_s: float = 1200) -> Path:
+    with watched(folder):
+        finish(start(sweep, folder), within_s)
+    return folder / "store"
+
+
+@contextmanager
+def watched(folder: Path) -> Iterator[None]:
+    """Notes beside the store how much of the processors others took meanwhile."""
+    neighbours = Neighbours()
+    yield
+    (folder / OTHERS_SHARE).write_text(f"{neighbours.share():.3f}", encoding="ascii")
+
+
+class TinyRun:
+    """A run of a shipped sweep of the tiny family, and what of it can be killed."""
+
+    def __init__(self, sweep: str, folder: Path) -> None:
+        self.folder, self.store, self.state = folder, folder / "store", folder / "state"
+        self.plan = make_plan(sweep)
+        self.ledger = Ledger(open_store(str(self.store)), default_run_id(self.plan))
+        self.keys = {planned.cell.technique.name: planned.cell.cell_key for planned in self.plan.cells}
+
+    def attempts(self, technique: str) -> list[Attempt]:
+        return Leases(self.ledger, self.keys[technique]).attempts()
+
+    def wait_in(self, technique: str, step: str) -> None:
+        key = self.keys[technique]
+
+        def is_in() -> bool:
+            beat = Leases(self.ledger, key).heartbeat()
+            return beat is not None and beat.step == step and self.ledger.read_commit(key, step) is None
+
+        wait_until(is_in, f"the {technique} cell in its {step} step", 900)
+
+    def processes(self, word: str = "") -> list[int]:
+        return [pid for pid in processes_with(str(self.state)) if word in command_of(pid)]
+
+    def kill(self, word: str) -> None:
+        pids = self.processes(word)
+        assert pids, f"no process of the run has {word!r} in its command line"
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
 
 LOAD = ("step", "condition", "mode")
 
-OF_STARTS = ("start_sd", "tok_s_lo", "tok_s_hi")
-"""What only several starts tell of a rate."""
-
+OF_STARTS = ("start_sd", "tok_s_lo", "tok_s_hi")  # what only several starts tell of a rate
 OF_A_PAIR = ("ratio", "ratio_lo", "ratio_hi", "ratio_p", "ratio_p_holm")
 
 CLAIMED = ("speedup", "speedup_lo", "speedup_hi")
@@ -28,9 +98,7 @@ MOST_STALLED = 0.5
 """Share of a run's streamed rows that may be accused of a stall. Beside other tests, at a load of ten, 3 of 52 of
 k-sweep-tiny's were, at one or two 1 of 96 of speed-bench-tiny's and none of depth-tiny's 12 (2026-11-25)."""
 
-FEWEST_STREAMED = 4
-"""Of fewer rows a single pause may be in more than half."""
-
+FEWEST_STREAMED = 4  # of fewer rows a single pause may be in more than half
 SPEEDS = ("depth decode", "depth prefill", "load natural", "prompts natural", "throughput fixed", "throughput natural")
 """Steps and modes that tell tokens per second."""
 
@@ -50,8 +118,7 @@ class Due(NamedTuple):
 
     columns: str
     places: tuple[str, ...]
-    among: pl.Expr = pl.lit(True)
-    """Rows of which it can be asked; where none of them is ok, nobody asks."""
+    among: pl.Expr = pl.lit(True)  # rows of which it can be asked; where none of them is ok, nobody asks
 
 
 DUE = (
@@ -172,9 +239,7 @@ def assert_two_starts_are_told(store: Path) -> None:
     if not compared.height:
         others = float((store.parent / OTHERS_SHARE).read_text(encoding="ascii"))
         assert others > CALM_SHARE, "nobody disturbed this run, and no rate of it is ok: a guard accuses what is sound"
-        pytest.skip(
-            f"a busy machine spoiled every rate, and only those that are ok are compared (others: {others:.0%})"
-        )
+        pytest.skip(f"a busy machine spoiled every rate, and only ok ones are compared (others: {others:.0%})")
 
 
 class SoundTwin:
