@@ -34,7 +34,7 @@ from statistics import mean, stdev
 from typing import Literal, NamedTuple
 
 from warehouse.dataset.statistics.proportions import holm
-from warehouse.dataset.statistics.visits import Arm, VisitRates, components, placebo_interval, ratio_interval
+from warehouse.dataset.statistics.starts import Arm, StartRates, components, placebo_interval, ratio_interval
 from warehouse.ledger.formulas import student_quantile
 
 SEED = 20261122
@@ -64,7 +64,7 @@ class Row(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Positions of each arm's visits, which arms are techniques, and which arms are compared."""
+    """Positions of each arm's starts, which arms are techniques, and which arms are compared."""
 
     positions: tuple[tuple[float, ...], ...]
     techniques: frozenset[int]
@@ -73,7 +73,7 @@ class Layout(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Of one run: shares of its ratios that are covered, of its families with a claim; the placebo."""
+    """Of one run: shares of its ratios that are covered, of its families with a claim; the A/A check."""
 
     covered: float
     told: float
@@ -142,7 +142,7 @@ def simulate(row: Row, runs: int) -> list[Seen]:
 
 
 def one_run(row: Row, plan: Layout, random: Random) -> Seen:
-    """Three conditions, each with arms, ratios and a placebo."""
+    """Three conditions, each with arms, ratios and an A/A check."""
     covered = told = 0
     placebos = []
     for _ in range(CONDITIONS):
@@ -167,14 +167,14 @@ def one_run(row: Row, plan: Layout, random: Random) -> Seen:
 
 
 def one_arm(row: Row, plan: Layout, number: int, truth: float, random: Random) -> Arm:
-    """Each visit: a start, a drift, repeats about it. Seconds per token have the mean that the truth says."""
+    """Each start: its own level, a drift, and repeats about both. Seconds per token have the mean that the truth says."""
     sd = row.technique_sd if number in plan.techniques else row.ar_sd
     visits = []
     for position in plan.positions[number]:
         level = truth + row.drift * position + random.gauss(0, row.start_sd) + sd**2 / 2
         rates = repeats_until_precise(level, sd, random) if row.repeats == UNTIL_PRECISE else ()
         rates = rates or tuple(random.gauss(level, sd) for _ in range(row.repeats))
-        visits.append(VisitRates(rates, math.log(len(rates) / sum(math.exp(-rate) for rate in rates)), position))
+        visits.append(StartRates(rates, math.log(len(rates) / sum(math.exp(-rate) for rate in rates)), position))
     return tuple(visits)
 
 
@@ -192,7 +192,7 @@ def repeats_until_precise(level: float, sd: float, random: Random) -> tuple[floa
 def shifted(arm: Arm, by: float) -> Arm:
     """An arm made as fast as its baseline, so that their true ratio is 1."""
     return tuple(
-        VisitRates(tuple(rate - by for rate in visit.log_rates), visit.log_rate - by, visit.position) for visit in arm
+        StartRates(tuple(rate - by for rate in visit.log_rates), visit.log_rate - by, visit.position) for visit in arm
     )
 
 
@@ -226,7 +226,7 @@ def ranges(rows: list[Row], found: list[list[Seen]]) -> None:
 
 
 def placebos(rows: list[Row], found: list[list[Seen]]) -> Iterator[bool]:
-    """Print the placebo's alarms over all repeats and scatters; True where they are too many."""
+    """Print the A/A check's alarms over all repeats and scatters; True where they are too many."""
     key = {row: (row.design, row.cells, row.start_sd) for row in rows}
     for group in sorted(set(key.values())):
         made = (each.alarm for row, seen in zip(rows, found, strict=True) if key[row] == group for each in seen)

@@ -279,7 +279,7 @@ def money(progress: RunProgress) -> str:
 
 
 def _state(cell: CellProgress, step: str) -> Text:
-    """All visits of a step in one word: how far the running one is, how many are left, or what was found."""
+    """All starts of a step in one word: how far the running one is, how many are left, or what was found."""
     all_visits = {name: state for name, state in cell.steps.items() if split_name(name)[0] == step}
     visits = {name: state for name, state in all_visits.items() if state != "dropped"}
     done = [state for state in visits.values() if state in VERDICTS]

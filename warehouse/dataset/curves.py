@@ -3,10 +3,10 @@
 The rule of a recommendation is in `statistics/speculation.py`. It refuses incomplete data, then takes the smallest K
 within noise of the fastest, AR among them as a draft of no token. Each load or category that was measured has its own.
 
-A K is out after one visit if it is so much slower in every condition that another start can't change it. What starts
-may differ by is allowed for, since one visit can't show it. Where anything is in doubt, the K is kept: a row that isn't
+A K is out after one start if it is so much slower in every condition that another start can't change it. What starts
+may differ by is allowed for, since one start can't show it. Where anything is in doubt, the K is kept: a row that isn't
 ok or has no interval, a condition that was not measured. A cell is no yardstick for others, however fast, if its text
-differs from AR's, or if it ran on another machine or under other serving arguments. So the rule can waste a visit, and
+differs from AR's, or if it ran on another machine or under other serving arguments. So the rule can waste a start, and
 never a winner.
 """
 
@@ -24,10 +24,10 @@ from warehouse.dataset.consolidate.comparable import failure
 from warehouse.dataset.consolidate.inputs import baseline_among
 from warehouse.dataset.consolidate.rows import Row, acceptance_source, made_up
 from warehouse.dataset.consolidate.speed.settled import WITHHELD, Known
-from warehouse.dataset.consolidate.speed.visits import Visits
+from warehouse.dataset.consolidate.speed.starts import Starts
 from warehouse.dataset.statistics.proportions import ALPHA
 from warehouse.dataset.statistics.speculation import SAME, Ratio, Smallest, apart, smallest_within_noise
-from warehouse.dataset.statistics.visits import Components, Estimate, ratio_interval
+from warehouse.dataset.statistics.starts import Components, Estimate, ratio_interval
 from warehouse.ledger.verdicts import Reason
 
 Shape = tuple[str, Any, Any]  # step, condition and mode
@@ -104,8 +104,8 @@ class Point(NamedTuple):
     """One K under one condition: its row of `results_consolidated`, its starts, and AR's on its machine."""
 
     row: Row
-    starts: Visits | None
-    baseline: Visits | None
+    starts: Starts | None
+    baseline: Starts | None
     found: Components  # what varies from start to start in its run
 
     @property
@@ -171,26 +171,26 @@ def points_of(curve: Curve, shape: Shape, rows: Sequence[Row], known: Known) -> 
     return Points(curve, shape, points, next(filter(None, withheld), None))
 
 
-def _place(starts: Visits) -> tuple[str, str | None]:
+def _place(starts: Starts) -> tuple[str, str | None]:
     """Run and machine: what differs from start to start is known of each run by itself."""
     first = starts.starts[0].columns
     return first["run_id"], first["machine"]
 
 
-def _ratio(ours: Visits | None, theirs: Visits | None, found: Components) -> Estimate | None:
+def _ratio(ours: Starts | None, theirs: Starts | None, found: Components) -> Estimate | None:
     if ours is None or theirs is None or not (ours.is_ok and theirs.is_ok):
         return None
     return ratio_interval(ours.rates, theirs.rates, found)
 
 
-def _baseline(row: Row, planned: PlannedCell, curve: Curve, known: Known) -> Visits | None:
+def _baseline(row: Row, planned: PlannedCell, curve: Curve, known: Known) -> Starts | None:
     """AR's starts on the machine of the row: those that the cell brought along, else the AR cell's."""
     if planned.control is not None:
         return _starts(row, planned, "control", known)
     return None if curve.baseline is None else _starts(row, curve.baseline, "cell", known)
 
 
-def _starts(row: Row, planned: PlannedCell, role: Role, known: Known) -> Visits | None:
+def _starts(row: Row, planned: PlannedCell, role: Role, known: Known) -> Starts | None:
     arm = (row["run_id"], planned.cell.cell_key, row["step"], role, row.get("machine"))
     return known.arms.get((arm, (row["condition"], row["mode"])))
 
@@ -311,11 +311,11 @@ def _interval(ratio: Ratio) -> str:
 
 START_SD = 0.05
 """Standard deviation from start to start that is allowed for, over the rate. Our choice, on the cautious side (an
-H200 showed 0.05 %, bench/h200): a visit that is saved by mistake costs a result."""
+H200 showed 0.05 %, bench/h200): a start that is saved by mistake costs a result."""
 
 
 def out_after_first_visit(curves: Iterable[Curve], results: Sequence[Row]) -> dict[str, str]:
-    """Cells that need no further visit, with the sentence that says why.
+    """Cells that need no further start, with the sentence that says why.
 
     AR's own control comes on the way back, so a cell that will fail parity isn't barred yet: rows of parity say it
     here.

@@ -186,7 +186,7 @@ def k_curves(
     known: Known,
     dropped: Collection[Cell] = (),
 ) -> Curves:
-    """The curves of all runs under all conditions; `dropped` cells were not visited again because their K was out."""
+    """The curves of all runs under all conditions; `dropped` cells were not started again because their K was out."""
     made, measured, latencies = Curves([], []), _by_run(results), _by_run(load)
     for run_id, planned in plans.items():
         gone = {cell for run, cell in dropped if run == run_id}

@@ -192,7 +192,7 @@ def _mean_known(values: Sequence[float | None]) -> float | None:
 
 
 def _any_known(found: Sequence[bool | None]) -> bool | None:
-    """What one visit saw is so; what none saw isn't, unless one of them can't tell."""
+    """What one start saw is so; what none saw isn't, unless one of them can't tell."""
     return True if any(found) else None if None in found else False
 
 

@@ -51,7 +51,7 @@ class Reason(StrEnum):
     TOO_SLOW = "too_slow"  # far below what the memory bandwidth of the machine gives: something else was measured
     BASELINE_DRAFTS = "baseline_drafts"  # an AR cell whose engine drafts
     COUNTERS_VANISHED = "counters_vanished"  # the engine lacks a counter that a guard needs: absent is not zero
-    CLIENT_DIFFERS = "client_differs"  # cell and AR, or visits of one figure, were timed by different clients
+    CLIENT_DIFFERS = "client_differs"  # cell and AR, or starts of one figure, were timed by different clients
     CLIENT_STARVED = "client_starved"  # the client got no processor when it needed one: the clock measured this machine
     CLIENT_LIMITED = "client_limited"  # fewer requests in flight than asked for, or sent late: the client set the rate
     OVERLOADED = "overloaded"  # more and more requests in flight of a schedule: a fact of the row, no fault
@@ -61,14 +61,14 @@ class Reason(StrEnum):
     ACCEPTANCE_MISMATCH = "acceptance_mismatch"  # requests' drafts aren't the counters', or more accepted than written
     GIBBERISH = "gibberish"  # text that no reader would take for language, or that its own model finds improbable
     FAILED_SANITY = "failed_sanity"  # questions that no working model misses were missed
-    SERVING_DIFFERS = "serving_differs"  # cell and AR, or visits of one figure, were served differently
+    SERVING_DIFFERS = "serving_differs"  # cell and AR, or starts of one figure, were served differently
     PROMPT_LENGTH = "prompt_length"  # the prompts that were sent are not as long as the condition says
     PARITY_FAILED = "parity_failed"  # claims to be lossless, and its greedy outputs leave AR's where AR repeats itself
     PLACEBO_FAILED = "placebo_failed"  # AR against AR read as a difference in this run: its speed claims are withheld
     NO_PLACEBO = "no_placebo"  # AR could not be held against AR under this condition, so speed claims are withheld
     SAME_EXPERTS = "same_experts"  # of an MoE with dummy weights: tokens of a step share experts as real ones don't
-    DROPPED = "dropped"  # not visited again: its K was out after its first visit (`drop: after_first_visit`)
-    CUT_SHORT = "cut_short"  # a visit that was left unfinished, and measured again on another machine
+    DROPPED = "dropped"  # not started again: its K was out after its first start (`drop: after_first_visit`)
+    CUT_SHORT = "cut_short"  # a start that was left unfinished, and measured again on another machine
     NOT_MEASURED = "not_measured"  # its control was measured, the cell was not: rejected before, lost, or still to come
 
 

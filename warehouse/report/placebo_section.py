@@ -9,7 +9,7 @@ from operator import itemgetter
 from statistics import geometric_mean
 
 from configs.steps.load import category_of
-from warehouse.dataset.statistics.visits import best_repeats
+from warehouse.dataset.statistics.starts import best_repeats
 from warehouse.dataset.tables import SMOKE
 from warehouse.ledger.verdicts import Reason
 from warehouse.report.display.claims import has_interval, withheld_for
@@ -80,10 +80,10 @@ def start_seconds(view: View, run_id: str) -> float | None:
 
 
 def _starts_of(view: View, tried: Row) -> int:
-    """Engine starts of a try, by what they left: visits, and what isn't timed, where that had a start of its own.
+    """Engine starts of a try, by what they left: rows of `visits`, and what isn't timed, where that had a start of its own.
 
     That is the fourth start beside a control (`configs.visits.starts_of`), else it shares the cell's own start, which
-    an earlier try may have done. Memory is read in the starts of the speeds, and leaves no visits.
+    an earlier try may have done. Memory is read in the starts of the speeds, and leaves no rows there.
     """
     own = [visit for visit in view.visits if cell_of(visit) == cell_of(tried)]
     timed = {(visit["role"], visit["visit"]) for visit in own if visit["attempt"] == tried["attempt"]}

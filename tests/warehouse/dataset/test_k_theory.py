@@ -21,7 +21,7 @@ from warehouse.dataset.statistics.speculation import (
     step_ms,
     tok_s_of,
 )
-from warehouse.dataset.statistics.visits import Estimate
+from warehouse.dataset.statistics.starts import Estimate
 from warehouse.ledger.tables import Row
 
 

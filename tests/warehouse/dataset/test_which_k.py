@@ -16,7 +16,7 @@ from tests.warehouse.synthetic import StepWriter, celled, demo_plan, engine_coun
 from warehouse.dataset.curves import Point, Points, shapes_of
 from warehouse.dataset.k_curves import steps_of
 from warehouse.dataset.statistics.speculation import expected_tokens
-from warehouse.dataset.statistics.visits import Components
+from warehouse.dataset.statistics.starts import Components
 from warehouse.dataset.tables import K_CURVES
 from warehouse.ledger.store import Store
 from warehouse.ledger.tables import Row

@@ -74,7 +74,7 @@ class CommittedStep(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The step's name, whichever visit it was measured in."""
+        """The step's name, whichever start it was measured in."""
         return split_name(self.commit.step)[0]
 
     @property

@@ -16,7 +16,7 @@ from configs.schema import PlannedCell
 from configs.visits import Role
 from warehouse.dataset.consolidate.inputs import CommittedStep, Group, Raw
 from warehouse.dataset.statistics.accuracy import Comparison
-from warehouse.dataset.statistics.visits import VisitRates
+from warehouse.dataset.statistics.starts import StartRates
 from warehouse.ledger.clock import usd_of
 from warehouse.ledger.tables import PROVENANCE, PROVENANCE_COLUMNS, VERDICTS
 from warehouse.ledger.verdicts import Reason, Severity, Verdict, worst
@@ -76,7 +76,7 @@ class Start(NamedTuple):
 
     columns: Row
     judged: Judged
-    rates: VisitRates | None
+    rates: StartRates | None
     served: Cell
     place: Row  # provenance of the attempt that committed
 
@@ -241,12 +241,12 @@ def provenance(step: CommittedStep, raw: Raw) -> Row:
 
 
 def step_seconds(step: CommittedStep, raw: Raw) -> Spent:
-    """What all attempts of a step of a cell took, in all its visits and those of its control."""
+    """What all attempts of a step of a cell took, in all its starts and those of its control."""
     return _sum(commit_seconds(each, raw) for each in _visits(step, raw))
 
 
 def is_first(step: CommittedStep, raw: Raw) -> bool:
-    """Whether no visit of its step stands before it: the cell's own come before its control's."""
+    """Whether no start of its step stands before it: the cell's own come before its control's."""
     return step is min(_visits(step, raw), key=lambda each: each.visit)
 
 
@@ -255,7 +255,7 @@ def _visits(step: CommittedStep, raw: Raw) -> list[CommittedStep]:
 
 
 def commit_seconds(step: CommittedStep, raw: Raw) -> Spent:
-    """What one commit took, i.e. a timed step in one visit: its parts' seconds, each at its own attempt's price."""
+    """What one commit took, i.e. a timed step in one start: its parts' seconds, each at its own attempt's price."""
     provenance = placed(step, raw)
     prices = {row["attempt"]: row["price_usd_h"] for row in provenance}
     price = prices.get(step.commit.attempt, provenance[-1]["price_usd_h"] if provenance else None)

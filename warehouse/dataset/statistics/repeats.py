@@ -25,9 +25,9 @@ _ALIKE = 1e-2
 """Variance of the true log variances below which arms count as alike, and are pooled with all their degrees."""
 
 _FOREIGN = {1: 3.0, 2: 2.2}
-"""Standard deviations of the log variance, by visits (1, more), beyond which an arm keeps its own.
+"""Standard deviations of the log variance, by starts (1, more), beyond which an arm keeps its own.
 
-One visit that is steady may have stopped by luck, two of them hardly: so one is let go later."""
+One start that is steady may have stopped by luck, two of them hardly: so one is let go later."""
 
 
 class Repeats(NamedTuple):
@@ -39,7 +39,7 @@ class Repeats(NamedTuple):
 
 
 def moderated(own: Repeats, arms: Sequence[Repeats]) -> Repeats:
-    """An arm's variance, moderated by the run's other arms with as many visits. `own` has a degree of freedom."""
+    """An arm's variance, moderated by the run's other arms with as many starts. `own` has a degree of freedom."""
     others = [arm for arm in arms if arm.visits == own.visits and arm.df]
     if own in others:
         others.remove(own)

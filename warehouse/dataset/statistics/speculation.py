@@ -17,7 +17,7 @@ from math import exp, fsum, log, log1p, sqrt
 from typing import NamedTuple
 
 from warehouse.dataset.statistics.proportions import ALPHA
-from warehouse.dataset.statistics.visits import Estimate
+from warehouse.dataset.statistics.starts import Estimate
 from warehouse.ledger.formulas import student_quantile
 
 TOLERANCE = 0.01

@@ -9,7 +9,7 @@ from configs.steps.depth import PREFILL
 from warehouse.dataset.consolidate.inputs import Group, Raw
 from warehouse.dataset.consolidate.rows import Made, Row
 from warehouse.dataset.consolidate.speed.rows import speed_rows
-from warehouse.dataset.consolidate.speed.visits import Visited, in_order, visited
+from warehouse.dataset.consolidate.speed.starts import TimedStart, in_order, timed_starts
 from warehouse.ledger.formulas import phases_of
 from warehouse.ledger.timed_tables import DEPTH, DEPTH_WINDOWS
 
@@ -23,14 +23,14 @@ def rows(group: Group, raw: Raw) -> Made:
     measured = {}
     for step in (each for each in group if each.wrote(DEPTH_WINDOWS)):
         parts = [part for run in raw.rows(step, DEPTH_WINDOWS, in_order) for part in phases_of(run)]
-        measured[step.identity] = visited(step, raw, parts, [])
+        measured[step.identity] = timed_starts(step, raw, parts, [])
     made = speed_rows(group, measured, raw)
     runs = _runs_of([visit for visits in measured.values() for visit in visits])
     return made._replace(results=[each.plus(_beside(each.columns, runs)) for each in made.results])
 
 
-def _runs_of(visits: Sequence[Visited]) -> dict[Place, list[Row]]:
-    """The runs behind each figure: of the cell's own visits that were measured to their end, without its controls'."""
+def _runs_of(visits: Sequence[TimedStart]) -> dict[Place, list[Row]]:
+    """The runs behind each figure: of the cell's own starts that were measured to their end, without its controls'."""
     found: dict[Place, list[Row]] = {}
     for visit in visits:
         if visit.is_complete and visit.step.visit.role == "cell":

@@ -15,7 +15,7 @@ from configs.steps.load import LoadStep, category_of, whole_of
 from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Group, Raw
 from warehouse.dataset.consolidate.rows import Machine, Made, Result, Row, Start, placed
 from warehouse.dataset.consolidate.speed.rows import acceptance_of, speed_rows, tokens_per_step
-from warehouse.dataset.consolidate.speed.visits import Visited, energy_of, machine_of, visited
+from warehouse.dataset.consolidate.speed.starts import TimedStart, energy_of, machine_of, timed_starts
 from warehouse.dataset.loads import Followed, followed, load_row
 from warehouse.ledger.formulas import loops, timed, windows_of
 from warehouse.ledger.timed_tables import LOAD, LOAD_REQUESTS, LOAD_WINDOWS
@@ -37,7 +37,7 @@ Place = tuple[str, Machine]  # cell and machine
 
 
 class Told(NamedTuple):
-    """What a cell's own visits showed on one machine."""
+    """What a cell's own starts showed on one machine."""
 
     requests: list[Row]  # `timed`
     windows: list[Row]
@@ -70,7 +70,7 @@ def rows(group: Group, raw: Raw) -> Made:
     return made._replace(results=_charged(results), visits=_charged(made.visits), load=load)
 
 
-def _visits(step: CommittedStep, raw: Raw, told: defaultdict[Place, Told]) -> list[Visited]:
+def _visits(step: CommittedStep, raw: Raw, told: defaultdict[Place, Told]) -> list[TimedStart]:
     """What a commit measured; `told` gets what it tells of the cell itself."""
     asked = _by_machine(step, raw, raw.rows(step, LOAD_REQUESTS, _without_texts))
     counted = _by_machine(step, raw, raw.rows(step, LOAD_WINDOWS))
@@ -84,7 +84,7 @@ def _visits(step: CommittedStep, raw: Raw, told: defaultdict[Place, Told]) -> li
             there.windows.extend(windows[machine])
             schedules = [(loop[0]["condition"], followed(loop)) for loop in loops(rows)]
             there.schedules.extend((name, each) for name, each in schedules if each is not None)
-    visits = visited(step, raw, [window for rows in asked.values() for window in windows_of(rows)], [])
+    visits = timed_starts(step, raw, [window for rows in asked.values() for window in windows_of(rows)], [])
     return [visit._replace(powered=_alone(visit.shape[0], windows.get(visit.machine, ()))) for visit in visits]
 
 

@@ -21,7 +21,7 @@ def rows(group: Group, raw: Raw) -> Made:
 
 
 def _row(step: CommittedStep, baseline: CommittedStep | None, raw: Raw) -> Result:
-    """A cell's first pass against the AR cell's; on the AR cell, its second pass, of any visit, against its first."""
+    """A cell's first pass against the AR cell's; on the AR cell, its second pass, of any start, against its first."""
     beside = (other for other in raw.beside(step) if other.name == step.name)
     visits = sorted(beside, key=lambda each: each.visit, reverse=True)  # the newest first
     verdict = joined([judged(visit, raw) for visit in visits])

@@ -21,7 +21,7 @@ from configs.steps.prompts import PromptsStep, workload_of
 from warehouse.dataset.consolidate.inputs import STEP, Group, Identity, Raw
 from warehouse.dataset.consolidate.rows import Made, Result, Row
 from warehouse.dataset.consolidate.speed.rows import speed_rows
-from warehouse.dataset.consolidate.speed.visits import Visited, in_order, visited
+from warehouse.dataset.consolidate.speed.starts import TimedStart, in_order, timed_starts
 from warehouse.ledger.timed_tables import PROMPT_REQUESTS, PROMPT_WINDOWS, PROMPTS
 
 TABLES = PROMPTS
@@ -40,7 +40,7 @@ MOST_REASONS = 3  # different reasons that a row's details name; all of them are
 def rows(group: Group, raw: Raw) -> Made:
     """One row per workload and concurrency, with their rows of `visits`."""
     measured = {
-        step.identity: visited(step, raw, raw.rows(step, PROMPT_WINDOWS, in_order), [])
+        step.identity: timed_starts(step, raw, raw.rows(step, PROMPT_WINDOWS, in_order), [])
         for step in group
         if step.wrote(PROMPT_WINDOWS)
     }
@@ -73,9 +73,9 @@ def _without_texts(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _asked(
-    row: Row, measured: Mapping[Identity, Sequence[Visited]], answers: Mapping[Identity, Sequence[Row]]
+    row: Row, measured: Mapping[Identity, Sequence[TimedStart]], answers: Mapping[Identity, Sequence[Row]]
 ) -> list[Row]:
-    """The answers in the windows of which the row's rate is made: its machine's, of all its visits."""
+    """The answers in the windows of which the row's rate is made: its machine's, of all its starts."""
     found: list[Row] = []
     for identity, there in answers.items():
         if identity[:2] != (row["run_id"], row["cell_key"]):

@@ -14,7 +14,7 @@ from warehouse.dataset.consolidate.comparable import Output, agreement, barred, 
 from warehouse.dataset.consolidate.inputs import Raw, take_inventory
 from warehouse.dataset.consolidate.rows import Judged, Result, plain_row
 from warehouse.dataset.consolidate.speed.settled import among_others, concluded
-from warehouse.dataset.consolidate.speed.visits import MOST_SEEN
+from warehouse.dataset.consolidate.speed.starts import MOST_SEEN
 from warehouse.ledger.store import Store
 from warehouse.ledger.tables import Row
 from warehouse.ledger.timed_tables import WINDOWS

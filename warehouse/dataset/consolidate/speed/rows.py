@@ -31,16 +31,16 @@ from warehouse.dataset.consolidate.rows import (
     step_seconds,
     window_seconds,
 )
-from warehouse.dataset.consolidate.speed.visits import (
+from warehouse.dataset.consolidate.speed.starts import (
     STREAMED,
     Shape,
-    Visited,
+    TimedStart,
     energy_of,
     median_of,
     repeats_of,
     start_of,
 )
-from warehouse.dataset.statistics.visits import VisitRates
+from warehouse.dataset.statistics.starts import StartRates
 from warehouse.ledger.clock import usd_of
 from warehouse.ledger.formulas import steps_of
 from warehouse.ledger.tables import ENGINE_COUNTED
@@ -57,7 +57,7 @@ def counted_acceptance(step: CommittedStep, raw: Raw) -> Row:
     return acceptance_of(worked) | {"tokens_per_step": tokens_per_step(cell, worked)}
 
 
-def speed_rows(group: Group, measured: Mapping[Identity, Sequence[Visited]], raw: Raw) -> Made:
+def speed_rows(group: Group, measured: Mapping[Identity, Sequence[TimedStart]], raw: Raw) -> Made:
     """One row per cell, condition and mode, and per start; steps that wrote no windows are not in `measured`."""
     homes: dict[tuple[str, Role], list[Machine]] = {}  # of each cell's complete starts, in their order
     for each in measured.values():
@@ -116,9 +116,9 @@ def _refusal(baseline: Cell | None, machine: Machine, there: Sequence[Machine]) 
     return "" if machine in there else f"{Reason.NO_CONTROL}: AR was measured on another machine"
 
 
-def _cell_rows(visits: Sequence[Visited], machine: Machine, raw: Raw) -> list[Result]:
+def _cell_rows(visits: Sequence[TimedStart], machine: Machine, raw: Raw) -> list[Result]:
     """A row per condition and mode, of the cell's starts on its machine; the others are named, and left out."""
-    shapes: dict[Shape, list[Visited]] = {}
+    shapes: dict[Shape, list[TimedStart]] = {}
     for visit in visits:
         if visit.is_complete and visit.machine == machine:
             shapes.setdefault(visit.shape, []).append(visit)
@@ -140,8 +140,8 @@ def _cell_rows(visits: Sequence[Visited], machine: Machine, raw: Raw) -> list[Re
     return rows
 
 
-def _of_one_engine(verdict: Judged, visits: Sequence[Visited]) -> Judged:
-    """Guard: visits without a recorded machine may be of several, and those of one figure must be served alike."""
+def _of_one_engine(verdict: Judged, visits: Sequence[TimedStart]) -> Judged:
+    """Guard: starts without a recorded machine may be of several, and those of one figure must be served alike."""
     if visits[0].machine is None and len(visits) > 1:
         sentence = f"{len(visits)} visits, and nobody recorded on which machine"
         verdict = verdict.worsened("suspect", Reason.MIXED_MACHINES, sentence)
@@ -156,7 +156,7 @@ def _of_one_engine(verdict: Judged, visits: Sequence[Visited]) -> Judged:
     return verdict
 
 
-def _figures(shape: Shape, visits: Sequence[Visited]) -> Row:
+def _figures(shape: Shape, visits: Sequence[TimedStart]) -> Row:
     condition, mode = shape
     windows = [window for visit in visits for window in visit.windows]
     requests = [row for visit in visits for row in visit.requests]
@@ -185,8 +185,8 @@ def _ended(requests: Rows) -> Row:
     return {"answer_tokens": tokens / asked, "truncated": sum(row["cut_off"] for row in requests)}
 
 
-def _rates(visits: Sequence[VisitRates], first: Visited) -> Row:
-    """The rate over all visits, and how much its repeats differ within one; intervals wait for the run's visits."""
+def _rates(visits: Sequence[StartRates], first: TimedStart) -> Row:
+    """The rate over all starts, and how much its repeats differ within one; intervals wait for the run's starts."""
     tok_s, price = exp(fmean(visit.log_rate for visit in visits)), first.place.get("price_usd_h")
     return {
         "tok_s": tok_s,
@@ -210,7 +210,7 @@ def spread_within(groups: Sequence[Sequence[float]], *, relative: bool = False) 
     return sqrt(fsum(squares) / freedom)
 
 
-def _counted(visits: Sequence[Visited], windows: Rows, row: Row) -> Row:
+def _counted(visits: Sequence[TimedStart], windows: Rows, row: Row) -> Row:
     """Ratios of sums over all windows: characters, acceptance, tokens per step, bandwidth, energy."""
     planned, place = visits[0].step.planned, visits[0].place
     chars, wall_s = total(windows, "chars"), fsum(window["wall_s"] for window in windows)

@@ -12,11 +12,11 @@ from typing import NamedTuple
 from warehouse.dataset.consolidate.comparable import timed_differently, unequal_columns, unequal_serving
 from warehouse.dataset.consolidate.pairs import pair_columns
 from warehouse.dataset.consolidate.rows import CellStep, Result, Row, Standing, Start
-from warehouse.dataset.consolidate.speed.visits import (
+from warehouse.dataset.consolidate.speed.starts import (
     Arms,
     Load,
     Placebos,
-    Visits,
+    Starts,
     arms_of,
     components_of,
     in_place,
@@ -24,7 +24,7 @@ from warehouse.dataset.consolidate.speed.visits import (
     placebos_of,
 )
 from warehouse.dataset.statistics.proportions import ALPHA, holm
-from warehouse.dataset.statistics.visits import Components, Estimate, rate_interval, ratio_interval
+from warehouse.dataset.statistics.starts import Components, Estimate, rate_interval, ratio_interval
 from warehouse.ledger.verdicts import Reason
 
 TOKENS_SLACK = 1.05
@@ -117,7 +117,7 @@ def _settled(result: Result, stands: Standing, known: Known) -> tuple[Result, Ro
     return claimed, pair
 
 
-def _interval_of(ours: Visits, found: Components) -> Row:
+def _interval_of(ours: Starts, found: Components) -> Row:
     if not found.start_df:
         row: Row = {"interval_scope": WITHIN_ONE_START}
     else:
@@ -126,7 +126,7 @@ def _interval_of(ours: Visits, found: Components) -> Row:
     return row if estimate is None else row | {"tok_s_lo": exp(estimate.lo), "tok_s_hi": exp(estimate.hi)}
 
 
-def _refusal(ours: Visits, baseline: Visits | None, concurrency: int | None) -> str:
+def _refusal(ours: Starts, baseline: Starts | None, concurrency: int | None) -> str:
     if baseline is None:
         return f"{Reason.NO_BASELINE}: AR was not measured under this condition"
     if not baseline.is_ok:
@@ -158,8 +158,8 @@ def _held_to_tokens_per_step(result: Result, speedup: float) -> Result:
 
 def speed_pair(
     row: Row,
-    ours: Visits,
-    baseline: Visits,
+    ours: Starts,
+    baseline: Starts,
     ratio: Estimate | None,
     found: Components,
     differs: list[str],
@@ -234,7 +234,7 @@ def _family(row: Row) -> tuple[str | None, ...]:
 
 
 def _wording(
-    row: Row, ours: Visits, baseline: Visits, found: Components, differs: list[str], withheld: Reason | None
+    row: Row, ours: Starts, baseline: Starts, found: Components, differs: list[str], withheld: Reason | None
 ) -> str:
     said = f"{row['speedup']:.2f} x"
     if row["speedup_lo"] is None:
@@ -250,7 +250,7 @@ def _wording(
     return said + (f"; AR was served with another {', '.join(differs)}" if differs else "")
 
 
-def _no_interval(ours: Visits, baseline: Visits, found: Components) -> str:
+def _no_interval(ours: Starts, baseline: Starts, found: Components) -> str:
     """Why `ratio_interval` made none."""
     if not found.start_df:
         return f" {WITHIN_ONE_START}: no claim about another one"

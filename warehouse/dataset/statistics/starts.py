@@ -1,12 +1,12 @@
-"""Speeds and their ratios, whose unit is a *visit*: one start of an engine on a machine.
+"""Speeds and their ratios, whose unit is a *start*: of an engine, on one machine (column: visit).
 
 Sources: Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013) and arXiv 2007.10899: levels of
 repetition, the variance of each by differences of mean squares, the interval of a ratio, and how many repetitions at
 which level are worth their cost. Here all of it is on logs, so that a ratio is a difference. Degrees of freedom of a
 sum of mean squares: Satterthwaite, Biometrics Bulletin 2 (1946) 110-114.
 
-The log rate of repeat r in visit v of arm a is arm + drift * position + start(v) + repeat(v, r). An interval over
-repeats alone says nothing about the next start. So the start component is estimated from visits of one arm, and pooled
+The log rate of repeat r in start v of arm a is arm + drift * position + start(v) + repeat(v, r). An interval over
+repeats alone says nothing about the next start. So the start component is estimated from starts of one arm, and pooled
 over the run's arms, as the machine's drift is. That makes two starts of each arm enough.
 
 The start variance is a mean square less what repeats contribute to it, floored at 0. Its uncertainty is taken from the
@@ -33,40 +33,40 @@ from warehouse.dataset.statistics.repeats import SMALLEST_VAR, Repeats, moderate
 from warehouse.ledger.formulas import student_quantile, student_tail
 
 
-class VisitRates(NamedTuple):
-    """What one visit measured of one thing."""
+class StartRates(NamedTuple):
+    """What one start measured of one thing."""
 
     log_rates: tuple[float, ...]  # log of tok/s, per repeat
     log_rate: float  # log of all repeats' tokens over all repeats' seconds
-    position: float | None = None  # rank in the machine's order of visits
+    position: float | None = None  # rank in the machine's order of starts
 
 
-Arm = tuple[VisitRates, ...]  # visits of one thing on one machine
+Arm = tuple[StartRates, ...]  # starts of one thing on one machine
 
 
-def scatter(visits: Sequence[Sequence[float]]) -> Repeats:
-    """Of an arm whose visits have these log rates: pooled over the visits, each about its own mean."""
+def scatter(starts: Sequence[Sequence[float]]) -> Repeats:
+    """Of an arm whose starts have these log rates: pooled over the starts, each about its own mean."""
     squares, df = 0.0, 0
-    for rates in visits:
+    for rates in starts:
         mean = sum(rates) / len(rates)
         squares += sum([(rate - mean) ** 2 for rate in rates])
         df += len(rates) - 1
-    return Repeats(len(visits), max(squares / df, SMALLEST_VAR) if df else 0.0, df)
+    return Repeats(len(starts), max(squares / df, SMALLEST_VAR) if df else 0.0, df)
 
 
 def scatter_of(arm: Arm) -> Repeats:
-    """Of its repeats, within visits."""
-    return scatter([visit.log_rates for visit in arm])
+    """Of its repeats, within starts."""
+    return scatter([start.log_rates for start in arm])
 
 
-def is_placed(visits: Sequence[VisitRates]) -> bool:
+def is_placed(starts: Sequence[StartRates]) -> bool:
     """Whether their order on the machine is known."""
-    return all(visit.position is not None for visit in visits)
+    return all(start.position is not None for start in starts)
 
 
 def middle_of(arm: Arm) -> float:
-    """Of its visits' positions: a drift cancels between two arms with the same one."""
-    return mean_of([visit.position or 0.0 for visit in arm])
+    """Of its starts' positions: a drift cancels between two arms with the same one."""
+    return mean_of([start.position or 0.0 for start in arm])
 
 
 def mean_of(values: Sequence[float]) -> float:
@@ -78,10 +78,10 @@ FEWEST_FOR_DRIFT = 3
 """Differences within arms from which a drift is fitted; it costs one, and two must be left for the starts."""
 
 FEWEST_REPEATS, MOST_REPEATS = 3, 30
-"""Bounds of `best_repeats`: below, a visit's scatter is not known; above, a machine does not stay steady."""
+"""Bounds of `best_repeats`: below, a start's scatter is not known; above, a machine does not stay steady."""
 
 _MORE_OFF, _MOST_OFF = 0.03, 0.3
-"""Share of the repeats' part that is taken off the mean square of visits in addition, per degree of freedom; its cap.
+"""Share of the repeats' part that is taken off the mean square of starts in addition, per degree of freedom; its cap.
 
 Floored at 0, a difference that is 0 on average is positive on average. Taking more off keeps intervals of starts that
 do not differ from covering more than 97 %. With few degrees there is little to spare. Where starts scatter half as much
@@ -89,13 +89,13 @@ as repeats, an estimate of 0 then comes often, and coverage would fall below 93 
 
 
 class Within(NamedTuple):
-    """How an arm's visits differ from one another."""
+    """How an arm's starts differ from one another."""
 
-    df: int  # visits less one
+    df: int  # starts less one
     squares: float  # of log rates about the arm's mean
     position_squares: float  # of positions about their mean; 0 where they are not known
     products: float  # of the two
-    repeat_var: float  # what repeats bring into one visit's variance
+    repeat_var: float  # what repeats bring into one start's variance
     repeat_df: float
 
 
@@ -103,15 +103,15 @@ class Components(NamedTuple):
     """What a run's arms say together about one condition."""
 
     start_var: float  # variance of a start's log rate
-    start_df: float  # 0: no arm has two visits, so that nothing is known of starts
+    start_df: float  # 0: no arm has two starts, so that nothing is known of starts
     drift: float  # log per position; 0 where it was not fitted
     start_error: float = 0.0
     """Half the variance of `start_var`, in the sense of Satterthwaite: sum of squared mean squares over their df."""
-    mean_square: float = 0.0  # of visits within arms: starts and repeats together
+    mean_square: float = 0.0  # of starts within arms: starts and repeats together
     repeat_part: float = 0.0  # what of it are repeats
     drift_var: float = 0.0  # of `drift`'s estimate
     repeats: tuple[Repeats, ...] = ()  # of every arm of the run, for moderation
-    within: tuple[Within, ...] = ()  # of every arm with two visits, so that one can be compared with the others
+    within: tuple[Within, ...] = ()  # of every arm with two starts, so that one can be compared with the others
 
     @property
     def drift_share(self) -> float | None:
@@ -120,7 +120,7 @@ class Components(NamedTuple):
 
 
 def components(arms: Sequence[Arm]) -> Components:
-    """Start variance and drift, pooled over a run's arms in one condition; arms of one visit help with repeats."""
+    """Start variance and drift, pooled over a run's arms in one condition; arms of one start help with repeats."""
     repeats = tuple(scatter_of(arm) for arm in arms)
     within = tuple(
         within_of(arm, moderated(own, repeats))
@@ -144,7 +144,7 @@ def best_repeats(start_var: float, repeat_var: float, start_s: float, repeat_s: 
 def pooled(
     within: tuple[Within, ...], repeats: tuple[Repeats, ...], fewest_for_drift: int = FEWEST_FOR_DRIFT
 ) -> Components:
-    """The same from how arms of two visits and more differ `within`; a drift is fitted from so many differences."""
+    """The same from how arms of two starts and more differ `within`; a drift is fitted from so many differences."""
     df = sum([each.df for each in within])
     if not df:
         return Components(0.0, 0.0, 0.0, repeats=repeats)
@@ -174,13 +174,13 @@ def pooled(
 
 
 def within_of(arm: Arm, repeats: Repeats) -> Within:
-    """How the arm's visits differ, `repeats` being its moderated scatter."""
-    rates = [visit.log_rate for visit in arm]
+    """How the arm's starts differ, `repeats` being its moderated scatter."""
+    rates = [start.log_rate for start in arm]
     mean = mean_of(rates)
     position_squares = products = 0.0
     if is_placed(arm):
         middle = middle_of(arm)
-        aside = [(visit.position or 0.0) - middle for visit in arm]
+        aside = [(start.position or 0.0) - middle for start in arm]
         position_squares = sum([each * each for each in aside])
         products = sum([each * (rate - mean) for each, rate in zip(aside, rates, strict=True)])
     return Within(
@@ -188,14 +188,14 @@ def within_of(arm: Arm, repeats: Repeats) -> Within:
         squares=sum([(rate - mean) ** 2 for rate in rates]),
         position_squares=position_squares,
         products=products,
-        repeat_var=repeats.var * mean_of([1 / len(visit.log_rates) for visit in arm]),
+        repeat_var=repeats.var * mean_of([1 / len(start.log_rates) for start in arm]),
         repeat_df=repeats.df,
     )
 
 
 FEWEST_FOR_PLACEBO_DRIFT = 2
-"""Differences within arms from which a placebo's drift is fitted: its two visits are furthest apart, and a drift that
-is left in would set off its alarm."""
+"""Differences within arms from which an A/A check's drift is fitted: its two starts are furthest apart, and a drift
+that is left in would set off its alarm."""
 
 FEWEST_FOR_SATTERTHWAITE = 3
 """Degrees of freedom of the starts from which a ratio's interval may have more than they have."""
@@ -216,7 +216,7 @@ def rate_interval(arm: Arm, found: Components) -> Estimate | None:
     own = scatter_of(arm)
     if not own.df:
         return None
-    rate = mean_of([visit.log_rate for visit in arm])
+    rate = mean_of([start.log_rate for start in arm])
     if not found.start_df:
         return _estimate(rate, [_repeat_part(arm, own)])
     return _estimate(rate, [_repeat_part(arm, moderated(own, found.repeats))], 1 / len(arm), found)
@@ -225,13 +225,13 @@ def rate_interval(arm: Arm, found: Components) -> Estimate | None:
 def ratio_interval(cell: Arm, baseline: Arm, found: Components) -> Estimate | None:
     """The log of a cell's rate over its baseline's, on one machine; None: starts, repeats or a drift aren't known.
 
-    Its variance is that of a start times (1 / visits + 1 / visits), and both arms' repeats. A drift cancels where both
+    Its variance is that of a start times (1 / starts + 1 / starts), and both arms' repeats. A drift cancels where both
     arms lie about the same middle, as all designs but `single` have it; what is left of it is taken out.
     """
     scatters = [scatter_of(cell), scatter_of(baseline)]
     if not found.start_df or not all(own.df for own in scatters):
         return None
-    ratio = mean_of([visit.log_rate for visit in cell]) - mean_of([visit.log_rate for visit in baseline])
+    ratio = mean_of([start.log_rate for start in cell]) - mean_of([start.log_rate for start in baseline])
     apart = middle_of(cell) - middle_of(baseline) if is_placed((*cell, *baseline)) else 0.0
     if apart and not found.drift:
         return None
@@ -251,11 +251,11 @@ def ratio_interval(cell: Arm, baseline: Arm, found: Components) -> Estimate | No
 
 
 def placebo_interval(ar: Arm, found: Components) -> Estimate | None:
-    """An arm's last visit over its first, drift taken out: what no technique has touched must be 0.
+    """An arm's last start over its first, drift taken out: what no technique has touched must be 0.
 
-    It is compared with the *other* arms' visits, since its own difference would widen the interval by which it is
+    It is compared with the *other* arms' starts, since its own difference would widen the interval by which it is
     judged: with their mean square as it is, and wider if this arm's repeats scatter more. None: it, or no other, has
-    two visits.
+    two starts.
     """
     own = scatter_of(ar)
     if len(ar) < 2 or not own.df:
@@ -276,13 +276,13 @@ def placebo_interval(ar: Arm, found: Components) -> Estimate | None:
 
 
 def smallest_seen(estimate: Estimate, tests: int) -> float:
-    """The smallest log ratio that reads as a difference among so many placebos: Bonferroni's, where Holm begins."""
+    """The smallest log ratio that reads as a difference among so many A/A checks: Bonferroni's, where Holm begins."""
     return (estimate.hi - estimate.log) * student_quantile(ALPHA / 2 / tests, estimate.df) / _quantile(estimate.df)
 
 
 def _repeat_part(arm: Arm, repeats: Repeats) -> tuple[float, float]:
     """What repeats bring into the variance of an arm's mean, and its degrees of freedom."""
-    return repeats.var * sum([1 / len(visit.log_rates) for visit in arm]) / len(arm) ** 2, repeats.df
+    return repeats.var * sum([1 / len(start.log_rates) for start in arm]) / len(arm) ** 2, repeats.df
 
 
 def _average(arms: Sequence[Repeats]) -> float:
@@ -307,7 +307,7 @@ def _estimate(
 
 def _interval(log: float, var: float, df: float) -> Estimate:
     """Degrees of freedom are rounded down to three digits, which lets quantiles be remembered."""
-    if not var:  # visits and repeats alike to the last bit: made up, but a build must not stop at it
+    if not var:  # starts and repeats alike to the last bit: made up, but a build must not stop at it
         return Estimate(log, log, log, df, float(log == 0))
     error = math.sqrt(var)
     grain = 10.0 ** (math.floor(math.log10(df)) - 2)

@@ -21,11 +21,11 @@ from warehouse.dataset.statistics.proportions import (
 )
 from warehouse.dataset.statistics.quantiles import certified, fewest_for
 from warehouse.dataset.statistics.repeats import Repeats, moderated
-from warehouse.dataset.statistics.visits import (
+from warehouse.dataset.statistics.starts import (
     MOST_REPEATS,
     Arm,
     Components,
-    VisitRates,
+    StartRates,
     best_repeats,
     components,
     placebo_interval,
@@ -36,17 +36,17 @@ from warehouse.dataset.statistics.visits import (
 from warehouse.ledger.formulas import binomial_at_most, incomplete_beta, student_quantile, student_tail
 
 
-def visit(log_rate: float, position: float | None = None, sd: float = 0.0, repeats: int = 3) -> VisitRates:
+def visit(log_rate: float, position: float | None = None, sd: float = 0.0, repeats: int = 3) -> StartRates:
     """Repeats that lie evenly about a log rate, with this standard deviation."""
     aside = [number - (repeats - 1) / 2 for number in range(repeats)]
     scale = math.sqrt(sum(each * each for each in aside) / max(1, repeats - 1)) or 1.0
-    return VisitRates(tuple(log_rate + sd * each / scale for each in aside), log_rate, position)
+    return StartRates(tuple(log_rate + sd * each / scale for each in aside), log_rate, position)
 
 
-def drawn(random: Random, start_sd: float, sd: float, place: float, repeats: int = 3, level: float = 5.0) -> VisitRates:
+def drawn(random: Random, start_sd: float, sd: float, place: float, repeats: int = 3, level: float = 5.0) -> StartRates:
     start = level + random.gauss(0, start_sd)
     rates = tuple(start + random.gauss(0, sd) for _ in range(repeats))
-    return VisitRates(rates, math.log(repeats / sum(math.exp(-rate) for rate in rates)), place)
+    return StartRates(rates, math.log(repeats / sum(math.exp(-rate) for rate in rates)), place)
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,11 @@ from warehouse.dataset.consolidate.rows import (
     provenance,
 )
 from warehouse.dataset.statistics.proportions import ALPHA, holm
-from warehouse.dataset.statistics.visits import (
+from warehouse.dataset.statistics.starts import (
     Arm,
     Components,
     Estimate,
-    VisitRates,
+    StartRates,
     components,
     placebo_interval,
     smallest_seen,
@@ -77,7 +77,7 @@ CUT = Judged("suspect", (Reason.CUT_SHORT,), ("cut short, and measured again on 
 """What is said of windows that another machine measured again: the node's verdict is on that one's."""
 
 
-class Visited(NamedTuple):
+class TimedStart(NamedTuple):
     """One condition of one committed step, as one machine measured it."""
 
     step: CommittedStep
@@ -93,18 +93,18 @@ class Visited(NamedTuple):
 
     @property
     def served(self) -> Cell:
-        """What the engine served: the cell, or in a control's visit its AR twin."""
+        """What the engine served: the cell, or in a control's start its AR twin."""
         planned = self.step.planned
         return planned.control if self.step.visit.role == "control" and planned.control else planned.cell
 
     @property
-    def rates(self) -> VisitRates | None:
+    def rates(self) -> StartRates | None:
         """Its rates; None: streamed, sent on a schedule, not measured, or a window without a token (rejected)."""
         counted = tokens_and_seconds(self.windows)
         if self.shape[1] in WITHOUT_RATES or not counted or any(tokens <= 0 for tokens, _ in counted):
             return None
         tokens, seconds = (fsum(each) for each in zip(*counted, strict=True))
-        return VisitRates(tuple(log(each / s) for each, s in counted), log(tokens / seconds))
+        return StartRates(tuple(log(each / s) for each, s in counted), log(tokens / seconds))
 
 
 def in_order(windows: pl.LazyFrame) -> pl.LazyFrame:
@@ -130,14 +130,14 @@ def by_attempt(requests: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def visited(step: CommittedStep, raw: Raw, windows: Rows, requests: Rows) -> list[Visited]:
+def timed_starts(step: CommittedStep, raw: Raw, windows: Rows, requests: Rows) -> list[TimedStart]:
     """What a step measured, or judged, by condition, mode and machine, from rows `in_order` and `by_attempt`."""
     machines = {row["attempt"]: machine_of(row) for row in placed(step, raw)}
     home, place = machines.get(step.commit.attempt), provenance(step, raw)
     streams = [row for row in requests if row["mode"] == "stream"]
     shapes = {(row["condition"], row["mode"]) for row in (*windows, *streams)}
     shapes |= {(row["condition"], row["mode"]) for row in raw.rows(step, VERDICTS) if row["condition"] and row["mode"]}
-    found: list[Visited] = []
+    found: list[TimedStart] = []
     for shape in sorted(shapes):
         condition, mode = shape
         measured: dict[str | None, tuple[Rows, Rows]] = {home: ([], [])}
@@ -150,7 +150,7 @@ def visited(step: CommittedStep, raw: Raw, windows: Rows, requests: Rows) -> lis
         verdict = judged(step, raw, condition, mode)
         for machine, (timed, asked) in ((each, _of_one_start(*rows)) for each, rows in measured.items()):
             said = _held_to_one_machine(verdict, step, machines, timed or asked) if machine == home else CUT
-            found.append(Visited(step, shape, machine, machine == home, timed, asked, said, place))
+            found.append(TimedStart(step, shape, machine, machine == home, timed, asked, said, place))
     return found
 
 
@@ -184,7 +184,7 @@ def _held_to_one_machine(verdict: Judged, step: CommittedStep, machines: dict[in
     return verdict.worsened("suspect", Reason.MIXED_MACHINES, sentence)
 
 
-def start_of(visit: Visited, spent: Spent) -> Start:
+def start_of(visit: TimedStart, spent: Spent) -> Start:
     """Its row of `visits`, with its share of what its commit took; `run.in_place` fills in its place in the order."""
     step, served, rates = visit.step, visit.served, visit.rates
     names = labels(served, step.planned)
@@ -219,7 +219,7 @@ def median_of(requests: Rows, name: str) -> float | None:
     return median(values) if values else None
 
 
-def repeats_of(visits: Sequence[Visited]) -> int | None:
+def repeats_of(visits: Sequence[TimedStart]) -> int | None:
     """Repeats of all of them; None: nothing was measured."""
     streamed = (visit.requests for visit in visits if visit.shape[1] == "stream")
     repeats = sum(len({number for row in rows for number in row["repeat"]}) for rows in streamed)
@@ -229,7 +229,7 @@ def repeats_of(visits: Sequence[Visited]) -> int | None:
 Load = tuple[str, str, str, str]  # run, step, condition and mode
 
 
-class Visits(NamedTuple):
+class Starts(NamedTuple):
     """Starts of one thing on one machine under one condition, in their order."""
 
     starts: tuple[Start, ...]
@@ -274,7 +274,7 @@ class Visits(NamedTuple):
         return all(start.judged.verdict == "ok" for start in self.starts)
 
 
-Arms = dict[tuple[ArmKey, Shape], Visits]
+Arms = dict[tuple[ArmKey, Shape], Starts]
 
 
 def in_place(starts: Sequence[Start]) -> list[Start]:
@@ -314,7 +314,7 @@ def arms_of(placed: Sequence[Start]) -> Arms:
         if row["complete"] and start.rates is not None:
             key = (row["run_id"], row["cell_key"], row["step"], row["role"], row["machine"])
             found.setdefault((key, (row["condition"], row["mode"])), []).append(start)
-    return {key: Visits(tuple(arm)) for key, arm in found.items()}
+    return {key: Starts(tuple(arm)) for key, arm in found.items()}
 
 
 def load_of(key: tuple[ArmKey, Shape]) -> Load:
