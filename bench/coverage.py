@@ -167,7 +167,7 @@ def one_run(row: Row, plan: Layout, random: Random) -> Seen:
 
 
 def one_arm(row: Row, plan: Layout, number: int, truth: float, random: Random) -> Arm:
-    """Each start: its own level, a drift, and repeats about both. Seconds per token have the mean that the truth says."""
+    """Each start: its own level, a drift, repeats about both. Seconds per token have the mean that truth says."""
     sd = row.technique_sd if number in plan.techniques else row.ar_sd
     visits = []
     for position in plan.positions[number]:

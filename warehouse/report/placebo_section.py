@@ -80,7 +80,7 @@ def start_seconds(view: View, run_id: str) -> float | None:
 
 
 def _starts_of(view: View, tried: Row) -> int:
-    """Engine starts of a try, by what they left: rows of `visits`, and what isn't timed, where that had a start of its own.
+    """Engine starts of a try, by what they left: `visits`, and what isn't timed where that had its own start.
 
     That is the fourth start beside a control (`configs.visits.starts_of`), else it shares the cell's own start, which
     an earlier try may have done. Memory is read in the starts of the speeds, and leaves no rows there.
