@@ -137,7 +137,7 @@ def _silent_runs_crash(silence_s: int) -> Automation:
             posture=Posture.Proactive,
             within=timedelta(seconds=silence_s),
         ),
-        actions=[ChangeFlowRunState(name="Crashed", state=StateType.CRASHED, message=said)],
+        actions=[ChangeFlowRunState(name="Crashed", state=StateType.CRASHED, force=False, message=said)],
     )
 
 
@@ -157,7 +157,11 @@ def _crashed_sweeps_continue() -> Automation:
             posture=Posture.Reactive,
             within=LONGEST_RUN,
         ),
-        actions=[ChangeFlowRunState(name="AwaitingRetry", state=StateType.SCHEDULED, message="crashed: continue")],
+        actions=[
+            ChangeFlowRunState(
+                name="AwaitingRetry", state=StateType.SCHEDULED, force=False, message="crashed: continue"
+            )
+        ],
     )
 
 
