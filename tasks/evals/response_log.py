@@ -195,8 +195,7 @@ class ResponseLog:
     async def _answered(self, asked: Sent, turn: Turn) -> Row | HttpAnswer:
         """The answer to this turn: a known one, or the engine's, which is recorded even if the client hangs up.
 
-        A client that asks again, because an answer took longer than its patience, waits for the same: no second is
-        begun.
+        A client that asks again, because its patience was over, waits for the same answer: no second is begun.
         """
         known = self.answers.known(turn)
         if known is not None:

@@ -1,7 +1,8 @@
 """Fetches raw records of a dataset from the hub, as JSON lines beside the commit that they are of.
 
 Runs inside a framework's environment: `python -m tasks.frameworks.fetch FOLDER HUB_ID REVISION SPLIT SUBSET...`, with
-REVISION "" for the newest commit. The last line of stdout is what went wrong, as JSON, or {}.
+REVISION "" for the newest commit. The last line of stdout is what went wrong, as JSON, or {}. A token is taken from
+HF_TOKEN, never from the arguments.
 """
 
 from __future__ import annotations
