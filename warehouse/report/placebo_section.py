@@ -30,7 +30,7 @@ def noises(view: View) -> list[Row]:
     Several where parts of a run were consolidated apart (leases whose stores are gone): each has a spread of its own.
     """
     known = [row for row in view.rates if row["repeat_sd"] is not None or row["start_sd"] is not None]
-    found = []
+    found: list[Row] = []
     for rows in grouped(known, _shape_of).values():
         fits = dict.fromkeys(row["start_sd"] for row in rows if row["start_sd"] is not None)
         several = [[row for row in rows if row["start_sd"] == fit] for fit in fits] if len(fits) > 1 else [rows]
