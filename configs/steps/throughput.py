@@ -146,7 +146,7 @@ class ThroughputStep(PromptedStep):
 
     def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Per condition: timed requests (natural answers as long as may be), warm-up, streams, probes of one token."""
-        loads = []
+        loads: list[Work] = []
         for one in self.conditions:
             at_once = one.concurrency
             timed = max(one.requests, at_once) * one.repeats.expected

@@ -114,7 +114,7 @@ def attempts_section(view: View) -> Markup:
         columns.append(Heading("where", _where, ""))
     if any(row["tried"] for row in attempts):
         columns.append(Heading("tried before", lambda row: row["tried"] or NOTHING, "wrap"))
-    logs = []
+    logs: list[Markup] = []
     for row in attempts[:MOST_ROWS]:
         title = f"Log of {_cell_name(row)} in {row['run_id']}, try {row['attempt']} ({row['outcome']})"
         end = (row["log_tail"] or "")[-2000:]  # all of it is in the dataset
@@ -166,7 +166,7 @@ def provenance_section(view: View) -> Markup:
 def _recorded(rows: Sequence[Row]) -> Markup:
     """Each column's distinct values over a cell's steps: more than one is worth seeing."""
     names = ["cell_key", "run_id", "engine", "gpu", "weights", *(column.name for column in PROVENANCE_COLUMNS)]
-    items = []
+    items: list[Markup] = []
     for name in dict.fromkeys(names):
         if text := " | ".join(dict.fromkeys(str(row[name]) for row in rows if row[name] is not None)):
             items += [tag("dt", name), tag("dd", tag("code", text))]

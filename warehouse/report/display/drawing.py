@@ -135,7 +135,7 @@ def axis_below(
 ) -> Markup:
     """An axis below the drawing, with grid lines up to `top` if there is one; ticks are named by their value, or so."""
     places = scale.ticks() if ticks is None else ticks
-    drawn = []
+    drawn: list[Child] = []
     for tick, label in zip(places, labels or map(tick_label, places), strict=True):
         x = scale.at(tick)
         drawn.append(line(x, bottom if top is None else top, x, bottom + 4, "grid"))
@@ -145,7 +145,7 @@ def axis_below(
 
 def axis_left(scale: Scale, left: float, right: float) -> Markup:
     """An axis at the left with grid lines to `right`."""
-    drawn = []
+    drawn: list[Child] = []
     for tick in scale.ticks():
         y = scale.at(tick)
         drawn += [line(left, y, right, y, "grid"), text(left - 5, y + 4, tick_label(round(tick, 9)), "axis end")]

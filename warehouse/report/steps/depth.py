@@ -88,7 +88,7 @@ def _window(rows: Sequence[Row]) -> str:
 def _in_order(rated: Sequence[Row]) -> list[Row]:
     """One row for each cell, depth and concurrency, with its two parts; AR first, then by name."""
     place = itemgetter("run_id", "concurrency", "depth_tokens")
-    rows = []
+    rows: list[Row] = []
     for both in grouped(rated, lambda row: (*place(row), row["cell_key"], row["context_tokens"])).values():
         parts = dict.fromkeys((PREFILL, DECODE)) | {row["mode"]: row for row in both}
         verdict = worst(part["verdict"] for part in parts.values() if part is not None)
