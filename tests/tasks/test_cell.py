@@ -350,7 +350,7 @@ def test_a_control_that_can_not_be_served_does_not_stop_its_cell(tmp_path: Path,
     assert set(run.ledger.committed_steps()[run.key]) >= {"throughput@control-1", "throughput@control-2"}
 
 
-def test_a_cell_without_a_usable_speed_needs_no_second_control(tmp_path: Path, node_python: Path) -> None:
+def test_a_cell_without_a_usable_speed_needs_no_second_control(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, "mtp", suite=SUITE)
     planned = run.planned.model_copy(update={"visits": "bracketed", "control": run.planned.cell})
     spec = next(step for step in planned.steps if step.is_timed)

@@ -70,9 +70,7 @@ def test_a_runner_takes_ours_and_leaves_the_users_own_to_the_engine(monkeypatch:
     assert (secrets.secret("HF_TOKEN"), secrets.secret("AWS_SECRET_ACCESS_KEY")) == ("from-the-shell", "from-the-flow")
 
 
-def test_an_error_a_row_a_record_and_a_line_name_a_secret_and_do_not_show_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_a_row_a_record_and_a_line_name_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "_held", {"MY_KEY": "another-canary"})
     assert str(SpecsweepError("the store refused another-canary")) == "the store refused <MY_KEY>"
     kinds = {"str": "said another-canary", "list[str]": ["another-canary"]}
