@@ -265,7 +265,7 @@ def test_words_that_pandas_takes_for_missing_are_options_of_a_csv_file(hub: Fake
     assert len(items) == len(twin(KMMLU))
 
 
-def test_more_than_few_malformed_ones_are_refused(
+def test_a_few_malformed_records_of_the_hubs_are_left_out_and_counted(
     hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records = twin(GPQA)
@@ -274,9 +274,13 @@ def test_more_than_few_malformed_ones_are_refused(
     assert len(of_hub(GPQA, tmp_path, items=192).items) == 191
     said = "1 of 192 records can't be used and are left out, e.g. Idavidrein/gpqa (gpqa_diamond), row 8"
     assert said in capsys.readouterr().out
-    records[7:9] = [{**record, "Question": ""} for record in twin(GPQA)[7:9]]
+
+
+def test_a_dataset_of_the_hubs_of_which_more_is_malformed_is_refused(hub: FakeHub, tmp_path: Path) -> None:
+    records = twin(GPQA)
+    records[7:9] = [{**record, "Question": ""} for record in records[7:9]]
     hub.put("Idavidrein/gpqa", "gpqa_diamond", "train", records)
-    said = hubs_complaint(GPQA, tmp_path / "more")
+    said = hubs_complaint(GPQA, tmp_path)
     assert said.startswith("2 of 192 records can't be used, e.g. Idavidrein/gpqa (gpqa_diamond), row 8 is not of GPQA")
     assert said.endswith("is ''; accepted: a text; set another `revision:`, or set `dataset:` to a local file")
 
