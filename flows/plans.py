@@ -33,15 +33,15 @@ def store_url(asked: str | None) -> str:
     return asked or os.environ.get("SPECSWEEP_STORE") or str(ROOT / "results")
 
 
-def make_plan(name_or_path: str) -> Plan:
-    """The expanded plan of a sweep.
+def make_plan(name_or_path: str, gpu_name: str | None = None) -> Plan:
+    """The expanded plan of a sweep, on a card of gpus/ in place of its own where `gpu_name` is given.
 
     Raises:
         ConfigError: the sweep or something it names is wrong.
         MemberUnavailable: a shipped model that it names is missing or damaged.
         TaskFileError: its `cloud.task` is, or rents other cards than its cells are served on.
     """
-    sweep = load_sweep(name_or_path)
+    sweep = load_sweep(name_or_path, gpu_name)
     task = None if sweep.cloud is None else load_task(sweep.cloud.task)
     card = gpu.name_here() if sweep.gpu == AUTO_GPU else None
     lacking = partial(_lacking, load_engine(sweep.engine, library_of(sweep)), sweep.cloud is not None)
