@@ -330,9 +330,10 @@ def enter(change: int) -> None:
     """Count requests in flight; the most of them is written where FAKE_ENGINE_MOST says."""
     with lock:
         in_flight["now"] += change
+        path = os.environ.get("FAKE_ENGINE_MOST")
+        if path and in_flight["now"] > in_flight["most"]:  # only then: a write that a kill cuts leaves an empty file
+            Path(path).write_text(str(in_flight["now"]), encoding="ascii")
         in_flight["most"] = max(in_flight.values())
-        if path := os.environ.get("FAKE_ENGINE_MOST"):
-            Path(path).write_text(str(in_flight["most"]), encoding="ascii")
 
 
 def token_s() -> float:
