@@ -27,7 +27,7 @@ def memory_gb(cell: Cell, gpu: Gpu) -> float | None:
     if gpu.memory_gib is None:
         return None
     share = 1.0 if cell.engine.kind == "transformers" else cell.serving.gpu_memory_utilization or MEMORY_SHARE
-    return gpu.memory_gib * 2**30 / 1e9 * share
+    return gpu.memory_gib * (2**30 / 1e9) * share
 
 
 def too_heavy(cell: Cell, gpu: Gpu) -> str | None:

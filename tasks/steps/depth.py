@@ -193,7 +193,11 @@ def peak_tok_s(flows: Sequence[Flow], window_s: float) -> float | None:
     if last_s < begin_s:
         return None
     starts = {start for edge in edges for start in (edge, edge - window_s) if begin_s <= start <= last_s}
-    return max(sum(each.made(start + window_s) - each.made(start) for each in flows) for start in starts) / window_s
+
+    def made(at_s: float) -> float:
+        return sum(each.made(at_s) for each in flows)
+
+    return max(made(start + window_s) - made(start) for start in starts) / window_s
 
 
 def _medians(rows: Sequence[Row]) -> Row:

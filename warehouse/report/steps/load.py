@@ -200,7 +200,8 @@ def _followed(view: View, column: str, row: Row) -> float | None:
 
 def _beside(view: View, column: str, row: Row) -> Any:
     """A column of the row of `load` that belongs to a row; None where there is none."""
-    return (view.latencies(row) or {}).get(column)
+    beside = view.latencies(row)
+    return None if beside is None else beside[column]
 
 
 def value_of(view: View, column: str) -> Value:
