@@ -43,7 +43,7 @@ def from_file(named: str) -> FromFile:
         raise DatasetUnavailable(f"dataset {named!r} is no {path.suffix[1:]} file: {reason}") from None
     if not records or not all(isinstance(record, dict) for record in records):
         raise DatasetUnavailable(f"dataset {named!r} has no records, or some without named fields")
-    return FromFile(records, f"sha256:{hashlib.sha256(data).hexdigest()[:16]}")
+    return FromFile(records, f"sha256:{hashlib.sha256(data).hexdigest()[:16]}")  # so many digits tell files apart
 
 
 def records_in(file: Path) -> int:

@@ -156,7 +156,10 @@ def _power(pairs: Sequence[Row]) -> str:
 
 
 def _change(ratio: float | None, factor: str = "factor") -> str:
-    """A ratio above 1 as a share; from a doubling on as a factor, since 6790.2% is hard to read."""
+    """A ratio above 1 as a share; from a doubling on as a factor, since 6790.2% is hard to read.
+
+    A hundred and more are all called that: more says nothing of a machine.
+    """
     if ratio is None or ratio < 2:
         return percent(None if ratio is None else ratio - 1)
     return f"{factor} {figure(ratio, 1)}" if ratio < 100 else f"{factor} 100 or more"
