@@ -281,7 +281,7 @@ async def test_answers_of_another_model_are_not_replayed_and_those_of_another_ce
 
 async def test_a_row_has_the_request_as_the_engine_got_it_and_a_stop_string_never_reaches_it() -> None:
     async with FakeUpstream() as engine, response_log(engine, FakeStore()) as recorder:
-        await ask(recorder, "say 하나", sample=2, stop=["maybe"])
+        assert await ask(recorder, "say 하나", sample=2, stop=["maybe"]) == "하나"
         (row,) = recorder.answers.rows()
         assert row["dropped"] == ["stop"] and "stop" not in engine.asked[0]
         assert json.loads(row["messages"]) == engine.asked[0].pop("messages")
