@@ -33,7 +33,7 @@ class Engine(Grown):
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
     start_timeout_s: float = Field(600, gt=0)
-    draft_args: tuple[str, ...] = Field((), description="behind `args` of cells that draft; vLLM refuses it elsewhere")
+    draft_args: tuple[str, ...] = Field((), description="behind `args` where cells draft; vLLM refuses some elsewhere")
 
     later: ClassVar[frozenset[str]] = frozenset({"draft_args"})
 
