@@ -1,6 +1,6 @@
 """What a run will take: hours and dollars per cell, from the plan and what is committed.
 
-Of each evaluation it also says what its n can show (`warehouse/dataset/statistics/proportions.py`), before it is paid for.
+It also says what an evaluation can show, before it is paid for (`warehouse/dataset/statistics/proportions.py`).
 Pure: no network, no store, no Prefect. The caller passes in the steps that the ledger already holds.
 """
 
