@@ -12,7 +12,7 @@ ALONE = ("test_real_k_sweep.py", "test_rehearsal.py")
 LONGEST_FIRST = (
     "test_real_load.py", "test_real_evals.py", "test_real_engine.py", "test_real_depth.py",
     "test_diffusion.py",  # of two tests: beside so few xdist gives its worker the next file as well, whoever is idle
-    "test_tokens.py", "test_real_transformers.py", "test_build.py", "test_fit.py",
+    "test_real_transformers.py", "test_build.py",
 )  # fmt: skip
 """Those by twos, by what they take. What is begun last is short, so that no worker waits long for the other; by itself
 xdist begins with what has most tests, and comes last to the long ones, which have few."""

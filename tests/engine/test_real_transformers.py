@@ -23,6 +23,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     with watched(run.folder):
         process = start("transformers-tiny", run.folder)
         run.wait_in("mtp", "parity")
+        assert len(run.processes(SERVER)) == 1, "one engine at a time"
         run.kill(SERVER)
         finish(process, 1800)
     return run

@@ -217,7 +217,7 @@ def test_an_empty_purse_stops_the_node_with_everything_measured_kept(
     assert [attempt.outcome for attempt in run.attempts()] == run.ends() == ["stopped"] and node.is_down
 
 
-@pytest.mark.slow(25)
+@pytest.mark.slow(13)
 @pytest.mark.parametrize("lives", [True, False])
 def test_what_a_dead_flow_left_is_adopted_not_launched_again_or_buried_first(
     run: FakeRun, node_python: Path, lives: bool

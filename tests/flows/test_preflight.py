@@ -61,11 +61,13 @@ def in_checkout(name: str) -> Iterator[None]:
     file = ROOT / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("Question\nwhat\n")
-    yield
-    file.unlink()
-    with suppress(OSError):  # the first folder that has something else in it stays
-        file.parent.rmdir()
-        file.parent.parent.rmdir()
+    try:
+        yield
+    finally:
+        file.unlink()
+        with suppress(OSError):  # the first folder that has something else in it stays
+            file.parent.rmdir()
+            file.parent.parent.rmdir()
 
 
 def refused(plan: Plan, ledger: Ledger) -> str:

@@ -83,8 +83,10 @@ class Ec2:
         if region not in self._clients:
             keys = {"aws_access_key_id": "x", "aws_secret_access_key": "y"}
             self._clients[region] = boto3.client("ec2", region_name=region, endpoint_url=self.url, **keys)
-        yield self._clients[region]
-        self._clients[region].close()
+        try:
+            yield self._clients[region]
+        finally:
+            self._clients[region].close()
 
 
 class FakeSky:
@@ -107,11 +109,11 @@ class FakeSky:
         return list(self.clusters.values())
 
     def take_down(self, name: str, *, purge: bool = False) -> bool:
+        assert self.ec2 is not None, "there is nothing to take down"
         self.asked.append((name, purge))
         if self.broken and not purge:
             raise RuntimeError(self.broken)
         if not purge:
-            assert self.ec2 is not None, "there is nothing to take down"
             self.ec2.terminate(name)
         return self.clusters.pop(name, None) is not None
 

@@ -153,7 +153,7 @@ def test_requests_that_failed_end_the_command_with_a_code_of_their_own(tmp_path:
         assert "fake-model bf16 ar, short c=1 (request_failed)" in line and "once" not in line
 
 
-@pytest.mark.slow(43)
+@pytest.mark.slow(15)
 @pytest.mark.parametrize(("lie", "code"), [("honest", 0), ("short", 4), ("cache_hits", 0)])
 def test_answers_that_are_too_short_count_and_other_faults_do_not(
     tmp_path: Path, finish_sweep: Finish, lie: str, code: int
