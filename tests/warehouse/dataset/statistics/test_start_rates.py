@@ -247,7 +247,7 @@ def test_three_repeats_of_one_start_cover_what_they_say() -> None:
 
 
 def test_quantiles_and_tails_of_student_are_inverse_and_may_lie_between_two_rows_of_a_table() -> None:
-    printed = {(0.05, 30): 1.6973, (0.0005, 5): 6.8688, (0.025, 120): 1.9799}
+    printed = {(0.025, 1): 12.7062, (0.025, 10): 2.2281, (0.05, 30): 1.6973, (0.0005, 5): 6.8688, (0.025, 120): 1.9799}
     for (tail, degrees), t in printed.items():
         assert student_quantile(tail, degrees) == pytest.approx(t, abs=5e-5)
         assert student_tail(-t, degrees) == pytest.approx(1 - tail, abs=1e-5)
