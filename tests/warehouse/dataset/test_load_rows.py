@@ -212,7 +212,7 @@ def test_requests_that_tell_of_their_drafts_give_mixed_categories_an_acceptance(
 def test_requests_sent_together_and_the_last_ones_are_no_part_of_latencies_or_cut_off(built: Consolidated) -> None:
     whole = only(built.load, technique="ar", condition="load c=2")
     assert whole["requests"] == 2 * (2 * PROMPTS - 2 - 2), "two of each visit begin together, two run on alone"
-    whole = only(built.load, technique="ar", condition="load c=2")
+    # the cap ends the first answer of each category, which two at a time are those that were sent together
     assert whole["cut_off"] == 0 and whole["requests"] > 0
     assert only(built.results, technique="ar", condition="load c=2")["truncated"] == 4
     assert only(built.results, technique="ar", condition="load c=2, coding")["truncated"] == 2

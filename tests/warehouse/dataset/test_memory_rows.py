@@ -245,4 +245,4 @@ def test_the_page_has_a_grid_per_cell_that_needs_no_colour(local: Store) -> None
     assert "3 of 3</span><small> (0.29 to 1.00)" in page
     assert "1 of 3 found</span>" in page
     assert "0 of 3 found, 1 cut off, 3 blank, suspect" in page
-    assert page.count("\N{EN DASH}") == 1, "what mtp wasn't asked stands as a dash beside what AR_FOUND was"
+    assert page.count("\N{EN DASH}") == 1, "what mtp wasn't asked stands as a dash beside what AR was"

@@ -167,7 +167,6 @@ def test_no_single_workload_is_the_headline_and_alone_the_rates_are_theirs(built
     one = [row for row in view.rows if row["condition"].startswith("code ")]
     [said] = answers(replace(view, rows=one))
     assert "code c=1" in said.verdict, "where there is but one, it is the headline"
-    view = view_of(built)
     assert {row["condition"] for row in view.rates} == {"code c=1", "code c=2", "ko c=1", "ko c=2"}
     timed = dict(view.rows[0]) | {"step": "throughput", "condition": "short c=1", "mode": "fixed"}
     assert [row["condition"] for row in View([*view.rows, timed], [], [], 0).rates] == ["short c=1"]

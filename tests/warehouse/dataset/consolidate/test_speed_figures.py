@@ -218,7 +218,7 @@ def test_an_evaluation_has_it_on_the_row_that_counts_over_all_attempts(run: Visi
 
 
 @pytest.mark.parametrize("versions", [(None, 2), (1, 2), (None, None), (2, 2)])
-def test_a_pair_of_two_clients_has_no_speedup(run: VisitedRun, versions: tuple[int | None, int | None]) -> None:
+def test_a_speedup_is_of_one_client_for_both(run: VisitedRun, versions: tuple[int | None, int | None]) -> None:
     older, newer = versions
     run.visit("ar", None, 100.0, provenance={"client_version": older})
     run.visit("mtp", 2, 150.0, provenance={"client_version": newer})

@@ -120,7 +120,7 @@ def test_while_another_still_waits_the_store_is_not_back_and_what_was_asked_befo
     [*(("", [status] * 2) for status in (408, 429, 500, 503)), ("SlowDown", [400, 403]), ("ExpiredToken", [400, 403])],
 )
 def test_a_write_is_tried_again_in_trouble(store: Store, moody: type[MoodyS3], code: str, troubles: list[int]) -> None:
-    moody.code, moody.troubles = code, troubles
+    moody.code, moody.troubles = code, [*troubles]
     assert store.put_new("key", b"mine")
     assert moody.asked == ["PUT"] * 3
 
