@@ -347,7 +347,9 @@ def test_a_control_that_can_not_be_served_does_not_stop_its_cell(tmp_path: Path,
     assert tried.reason == f"the control, fake-model bf16 ar: {refused}"
     assert set(run.ledger.committed_steps()[run.key]) == {"smoke", "throughput", "parity"}
     run.measured(node_python, FAKE_ENGINE_TOKEN_S=SLOW)
-    assert set(run.ledger.committed_steps()[run.key]) >= {"throughput@control-1", "throughput@control-2"}
+    controls = {"throughput@control-1", "throughput@control-2"} & set(run.ledger.committed_steps()[run.key])
+    # on a busy machine the cell's own rates may be good for nothing: then no control is worth its time
+    assert len(controls) == (2 if run.commit("throughput").is_usable else 0)
 
 
 def test_a_cell_without_a_usable_speed_needs_no_second_control(tmp_path: Path) -> None:
