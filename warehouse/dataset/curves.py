@@ -30,7 +30,7 @@ from warehouse.dataset.statistics.speculation import SAME, Ratio, Smallest, apar
 from warehouse.dataset.statistics.starts import Components, Estimate, ratio_interval
 from warehouse.ledger.verdicts import Reason
 
-Shape = tuple[str, Any, Any]  # step, condition and mode
+StepCondition = tuple[str, Any, Any]  # step, condition and mode
 AR_K = 0  # what plain decoding is on a curve: a draft of no token
 
 
@@ -84,12 +84,12 @@ def curves_of(run_id: str, planned: Sequence[PlannedCell]) -> list[Curve]:
     ]
 
 
-def shapes_of(rows: Iterable[Row]) -> list[Shape]:
+def shapes_of(rows: Iterable[Row]) -> list[StepCondition]:
     """What was measured of a curve's cells, each a curve of its own; not prefill, about which K changes nothing."""
     return sorted({shape_of(row) for row in rows if row.get("tok_s") is not None and row.get("mode") != PREFILL})
 
 
-def shape_of(row: Row) -> Shape:
+def shape_of(row: Row) -> StepCondition:
     """What a row was measured under; a step without conditions has none."""
     return row["step"], row.get("condition"), row.get("mode")
 
@@ -118,7 +118,7 @@ class Points(NamedTuple):
     """A curve under one condition."""
 
     curve: Curve
-    shape: Shape
+    shape: StepCondition
     by_k: Mapping[int, Point]
     """Of every K that has a row, whatever its verdict; 0 is the run's AR cell, where it has one."""
     withheld: Reason | None  # why a run of theirs claims no speed under this condition; None: all may
@@ -156,7 +156,7 @@ class Points(NamedTuple):
         return _ratio(ours, theirs, self.by_k[beside].found)
 
 
-def points_of(curve: Curve, shape: Shape, rows: Sequence[Row], known: Known) -> Points:
+def points_of(curve: Curve, shape: StepCondition, rows: Sequence[Row], known: Known) -> Points:
     """The points of a curve, from the rows of its cells and of its AR cell."""
     here = {row["cell_key"]: row for row in rows if shape_of(row) == shape}
     cells = curve.cells if curve.baseline is None else {AR_K: curve.baseline, **curve.cells}
@@ -326,7 +326,7 @@ def out_after_first_visit(curves: Iterable[Curve], results: Sequence[Row]) -> di
         for row in parity
         if row["verdict"] != "ok" or (row.get("parity_n") is not None and failure(row) is not None)
     }
-    rows: dict[str, dict[Shape, Row]] = {}
+    rows: dict[str, dict[StepCondition, Row]] = {}
     for row in results:
         if row.get("tok_s") is not None:
             rows.setdefault(row["cell_key"], {})[shape_of(row)] = row

@@ -15,7 +15,7 @@ from warehouse.ledger.timed_tables import DEPTH, DEPTH_WINDOWS
 
 TABLES = DEPTH
 
-Place = tuple[str, str | None, str | None, str | None]  # cell, machine, condition and mode
+MachineMode = tuple[str, str | None, str | None, str | None]  # cell, machine, condition and mode
 
 
 def rows(group: Group, raw: Raw) -> Made:
@@ -29,16 +29,16 @@ def rows(group: Group, raw: Raw) -> Made:
     return made._replace(results=[each.plus(_beside(each.columns, runs)) for each in made.results])
 
 
-def _runs_of(visits: Sequence[TimedStart]) -> dict[Place, list[Row]]:
+def _runs_of(visits: Sequence[TimedStart]) -> dict[MachineMode, list[Row]]:
     """The runs behind each figure: of the cell's own starts that were measured to their end, without its controls'."""
-    found: dict[Place, list[Row]] = {}
+    found: dict[MachineMode, list[Row]] = {}
     for visit in visits:
         if visit.is_complete and visit.step.visit.role == "cell":
             found.setdefault((visit.step.cell_key, visit.machine, *visit.shape), []).extend(visit.windows)
     return found
 
 
-def _beside(row: Row, of_figures: Mapping[Place, Sequence[Row]]) -> Row:
+def _beside(row: Row, of_figures: Mapping[MachineMode, Sequence[Row]]) -> Row:
     """What the machinery doesn't know of a depth, and what it takes every rate for that this one isn't.
 
     A price per output token would leave out what the other part cost; bandwidth is the decoding's alone.

@@ -33,7 +33,7 @@ KEPT = (
     "engine_accepted_tokens", "engine_accepted_histogram",
 )  # fmt: skip
 
-Place = tuple[str, Machine]  # cell and machine
+CellOnMachine = tuple[str, Machine]  # cell and machine
 
 
 class Told(NamedTuple):
@@ -55,7 +55,7 @@ class Told(NamedTuple):
 
 def rows(group: Group, raw: Raw) -> Made:
     """One row per load, and one per load and category, with their rows of `visits` and `load`."""
-    told: defaultdict[Place, Told] = defaultdict(lambda: Told([], [], []))
+    told: defaultdict[CellOnMachine, Told] = defaultdict(lambda: Told([], [], []))
     visits = {step.identity: _visits(step, raw, told) for step in group if step.wrote(LOAD_REQUESTS)}
     made = speed_rows(group, visits, raw)
     steps = {step.cell_key: step for step in group}
@@ -70,7 +70,7 @@ def rows(group: Group, raw: Raw) -> Made:
     return made._replace(results=_charged(results), visits=_charged(made.visits), load=load)
 
 
-def _visits(step: CommittedStep, raw: Raw, told: defaultdict[Place, Told]) -> list[TimedStart]:
+def _visits(step: CommittedStep, raw: Raw, told: defaultdict[CellOnMachine, Told]) -> list[TimedStart]:
     """What a commit measured; `told` gets what it tells of the cell itself."""
     asked = _by_machine(step, raw, raw.rows(step, LOAD_REQUESTS, _without_texts))
     counted = _by_machine(step, raw, raw.rows(step, LOAD_WINDOWS))

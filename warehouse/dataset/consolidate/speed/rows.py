@@ -33,7 +33,7 @@ from warehouse.dataset.consolidate.rows import (
 )
 from warehouse.dataset.consolidate.speed.starts import (
     STREAMED,
-    Shape,
+    ConditionMode,
     TimedStart,
     energy_of,
     median_of,
@@ -118,7 +118,7 @@ def _refusal(baseline: Cell | None, machine: Machine, there: Sequence[Machine]) 
 
 def _cell_rows(visits: Sequence[TimedStart], machine: Machine, raw: Raw) -> list[Result]:
     """A row per condition and mode, of the cell's starts on its machine; the others are named, and left out."""
-    shapes: dict[Shape, list[TimedStart]] = {}
+    shapes: dict[ConditionMode, list[TimedStart]] = {}
     for visit in visits:
         if visit.is_complete and visit.machine == machine:
             shapes.setdefault(visit.shape, []).append(visit)
@@ -156,7 +156,7 @@ def _of_one_engine(verdict: Judged, visits: Sequence[TimedStart]) -> Judged:
     return verdict
 
 
-def _figures(shape: Shape, visits: Sequence[TimedStart]) -> Row:
+def _figures(shape: ConditionMode, visits: Sequence[TimedStart]) -> Row:
     condition, mode = shape
     windows = [window for visit in visits for window in visit.windows]
     requests = [row for visit in visits for row in visit.requests]

@@ -14,8 +14,8 @@ from warehouse.dataset.consolidate.pairs import pair_columns
 from warehouse.dataset.consolidate.rows import CellStep, Result, Row, Standing, Start
 from warehouse.dataset.consolidate.speed.starts import (
     Arms,
-    Load,
     Placebos,
+    RunCondition,
     Starts,
     arms_of,
     components_of,
@@ -45,7 +45,7 @@ class Known(NamedTuple):
     """What the runs' starts say together."""
 
     arms: Arms
-    components: Mapping[Load, Components]
+    components: Mapping[RunCondition, Components]
     placebos: Placebos
 
 
@@ -87,7 +87,7 @@ def _settled(result: Result, stands: Standing, known: Known) -> tuple[Result, Ro
     ours = known.arms.get((stands.arm, shape))
     if ours is None:
         return result, None
-    load: Load = (row["run_id"], row["step"], *shape)
+    load: RunCondition = (row["run_id"], row["step"], *shape)
     found = known.components[load]
     result = result.plus(_interval_of(ours, found))
     if ours.served.technique.is_baseline:

@@ -65,7 +65,7 @@ def energy_of(windows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return throttled | {"energy_j_per_token": joules / tokens, "power_w": joules / seconds}
 
 
-Shape = tuple[str, str]  # condition and mode
+ConditionMode = tuple[str, str]  # condition and mode
 
 WITHOUT_RATES = ("stream", OPEN)
 """Modes whose tokens per second say when they were read, or sent for, and not how fast they are made."""
@@ -81,7 +81,7 @@ class TimedStart(NamedTuple):
     """One condition of one committed step, as one machine measured it."""
 
     step: CommittedStep
-    shape: Shape
+    shape: ConditionMode
     machine: Machine
     is_complete: bool  # False: another machine did all of it again, and committed
     windows: Rows
@@ -226,7 +226,7 @@ def repeats_of(visits: Sequence[TimedStart]) -> int | None:
     return repeats + sum(len(visit.windows) for visit in visits if visit.shape[1] != "stream") or None
 
 
-Load = tuple[str, str, str, str]  # run, step, condition and mode
+RunCondition = tuple[str, str, str, str]  # run, step, condition and mode
 
 
 class Starts(NamedTuple):
@@ -274,7 +274,7 @@ class Starts(NamedTuple):
         return all(start.judged.verdict == "ok" for start in self.starts)
 
 
-Arms = dict[tuple[ArmKey, Shape], Starts]
+Arms = dict[tuple[ArmKey, ConditionMode], Starts]
 
 
 def in_place(starts: Sequence[Start]) -> list[Start]:
@@ -308,7 +308,7 @@ def _moment_of(start: Start) -> tuple[str, ...]:
 
 def arms_of(placed: Sequence[Start]) -> Arms:
     """Starts that were measured to the end, by what they are starts of."""
-    found: dict[tuple[ArmKey, Shape], list[Start]] = {}
+    found: dict[tuple[ArmKey, ConditionMode], list[Start]] = {}
     for start in sorted(placed, key=lambda each: int(each.columns["visit"])):
         row = start.columns
         if row["complete"] and start.rates is not None:
@@ -317,15 +317,15 @@ def arms_of(placed: Sequence[Start]) -> Arms:
     return {key: Starts(tuple(arm)) for key, arm in found.items()}
 
 
-def load_of(key: tuple[ArmKey, Shape]) -> Load:
+def load_of(key: tuple[ArmKey, ConditionMode]) -> RunCondition:
     """What an arm shares with those that vary from start to start as it does."""
     (run_id, _, step, _, _), shape = key
     return run_id, step, *shape
 
 
-def components_of(arms: Arms) -> dict[Load, Components]:
+def components_of(arms: Arms) -> dict[RunCondition, Components]:
     """Per run and condition, from all its trusted arms: cells and controls of every model."""
-    found: dict[Load, list[Arm]] = {load_of(key): [] for key in arms}
+    found: dict[RunCondition, list[Arm]] = {load_of(key): [] for key in arms}
     for key, visits in arms.items():
         if key[0][-1] is not None and visits.is_ok:
             found[load_of(key)].append(visits.rates)
@@ -336,7 +336,7 @@ MOST_SEEN = 1e6
 """Bound of what is stored of `ratio_detectable`: with one degree of freedom and many checks it has no end."""
 
 
-def placebo_pairs(arms: Arms, found: Mapping[Load, Components]) -> list[Row]:
+def placebo_pairs(arms: Arms, found: Mapping[RunCondition, Components]) -> list[Row]:
     """One pair per trusted AR arm of several starts and condition; p values are corrected for all of the same run."""
     runs: dict[str, list[tuple[Row, Estimate]]] = {}
     for key, visits in arms.items():
@@ -396,9 +396,9 @@ class Placebos(NamedTuple):
     """Which claims AR against AR allows."""
 
     failed: frozenset[str]  # runs in which it read as a difference
-    made: frozenset[Load]  # where it could be made
+    made: frozenset[RunCondition]  # where it could be made
 
-    def withholds(self, load: Load) -> Reason | None:
+    def withholds(self, load: RunCondition) -> Reason | None:
         """Why no speed under this condition is a claim; None: it may be one."""
         if load[0] in self.failed:
             return Reason.PLACEBO_FAILED
