@@ -10,8 +10,8 @@ One row per design, cells, repeats and scatter. Each run has three conditions, a
 A family is the cells of a run under one condition. A claim is an interval that excludes 1, and p below 5 % after Holm.
 
 The second table has the lowest and highest coverage of each design, and its highest share of false families. The third
-has the A/A check (AR's last start over its first): the share of runs in which it alarms, at most 5 % after Holm over
-the three conditions. Fewer than four cells have no such bound: no drift can be fitted there.
+has the A/A check (AR's last start over its first). It alarms in at most 5 % of runs, after Holm over the three
+conditions. Fewer than four cells have no such bound: no drift can be fitted there.
 
 Exit code 1: a bound is missed by more than 2.6 standard errors, which chance does once in 200. The last line is JSON.
 

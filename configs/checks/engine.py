@@ -1,8 +1,8 @@
 """What a cell's engine can hold and serve: weights in the memory of its cards, and what only vLLM does.
 
 Memory is a lower bound: cache, graphs and a draft take more. So nothing is refused that could be served.
-The transformers engine (tasks/transformers_engine/) answers one request at a time, with real weights in the
-checkpoint's precision or another dtype; drafts come from a second checkpoint or from the text so far.
+The transformers engine (tasks/transformers_engine/) answers one request at a time. It takes real weights, in the
+checkpoint's precision or another dtype. Drafts come from a second checkpoint or from the text so far.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
 
 SkyPilot's own recovery is not used: its EAGER_NEXT_REGION was seen to return to a zone right after losing it.
 
-After a failure a capacity pool is avoided while another can be had, for longer with each failure in a row. For a
-shorter while it rests: it is not asked at all.
+After a failure a capacity pool is avoided while another can be had, for longer with each failure in a row. At first
+it rests, for a shorter while: then it is not asked at all.
 
 A deadline asks for on-demand machines by Uniform Progress: Wu, Chiang, Mao, Yang, Friedman, Shenker, Stoica, "Can't Be
 Late: Optimizing Spot Instance Savings under Deadlines", NSDI 2024, sections 3.3, 5.2.2 and A.8. C(0) seconds of work
@@ -26,8 +26,8 @@ Where we deviate:
 
 - The paper sees whether spot is available; we only learn it by asking. A place without recent failures counts as
   available.
-- A cell is never moved off a running node, neither from spot nor back to it: rules apply when it needs a new one. So
-  hysteresis matters only when an on-demand node was lost.
+- A cell is never moved off a running node, neither from spot nor back to it. Rules apply when it needs a new one.
+  So hysteresis matters only when an on-demand node was lost.
 - The job is the cell in hand together with its place's share of the cells that still wait: the deadline is the run's.
 - Progress is counted in committed steps, so an unfinished step counts as work left.
 """

@@ -21,7 +21,7 @@ from warehouse.ledger.commits import Commit, Ledger, Part, in_force, newest, rea
 from warehouse.ledger.lease import Attempt, Leases
 from warehouse.ledger.placement import Placements, PlacementStory
 from warehouse.ledger.store import Store, StoreError
-from warehouse.ledger.tables import Table, arrow_schema, sha256_hex
+from warehouse.ledger.tables import ColumnType, Table, sha256_hex
 
 
 def bench_of(planned: PlannedCell) -> tuple[str, str, str, str]:
@@ -202,10 +202,15 @@ Rows = list[dict[str, Any]]
 Reduce = Callable[[pl.LazyFrame], pl.LazyFrame]
 """Turns many rows into few, or into other columns; a module's function, because results are cached by it."""
 
+POLARS_TYPES: dict[ColumnType, Any] = {
+    "str": pl.String, "i64": pl.Int64, "f64": pl.Float64, "bool": pl.Boolean,
+    "list[str]": pl.List(pl.String), "list[i64]": pl.List(pl.Int64), "list[f64]": pl.List(pl.Float64),
+}  # fmt: skip
+
 
 def polars_schema(table: Table) -> pl.Schema:
     """The table's columns as polars types, in declared order."""
-    return pl.DataFrame(arrow_schema(table).empty_table()).schema
+    return pl.Schema({column.name: POLARS_TYPES[column.type] for column in table.columns})
 
 
 def unchanged(frame: pl.LazyFrame) -> pl.LazyFrame:
