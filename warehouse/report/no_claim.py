@@ -82,9 +82,9 @@ def unclaimed(view: View, known: Sequence[Row]) -> tuple[str, str]:
     doubt = "a speedup can't be told from what the machine did"
     if why == NO_PLACEBO:
         missing = f"No AR that passed its guards was started twice beside another arm, so {doubt}"
-        evidence = f"{missing}. {seen}. See Placebo; run two cells or more, bracketed or mirrored."
+        evidence = f"{missing}. {seen}. See A/A check; run two cells or more, bracketed or mirrored."
         return f"{no_claim}: {NO_PLACEBO}.", evidence
-    remedy = "See Placebo; run it again on a machine that holds still"
+    remedy = "See A/A check; run it again on a machine that holds still"
     return f"{no_claim}: {PLACEBO_FAILED} in this run.", f"Where AR differs from itself, {doubt}. {seen}. {remedy}."
 
 

@@ -26,7 +26,7 @@ from warehouse.report.which_k import which_k_section
 
 OWN_SECTIONS = (
     Section(trust.UNMEASURED, trust.UNMEASURED_TITLE, trust.unmeasured_section, 22),
-    Section("placebo", "Placebo", placebo_section, 25),
+    Section("placebo", "A/A check", placebo_section, 25),
     Section("which-k", "Which K", which_k_section, 35),
     Section("beside", "Published beside measured", beside_section, 45),
     Section("accuracy", "Accuracy", accuracy_section, 40),

@@ -117,7 +117,7 @@ def placebo_section(view: View) -> Markup | None:
     pairs = view.placebos()
     return section(
         "placebo",
-        "Placebo",
+        "A/A check",
         LEAD,
         _finding(pairs),
         _unheld(view, pairs),

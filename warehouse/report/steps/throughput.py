@@ -113,7 +113,7 @@ SPEED_LEAD = (
     "Speedup is against AR on the same machine, in the same run and under the same condition. Engine starts differ by "
     "more than repeats within one do, so the 95 % interval is Student's t on log rates over starts and repeats, and "
     "is made within a machine, never across. Within one start there is no interval of the speedup, and no claim; "
-    "nor where AR was not held against itself, or differed from itself (Placebo). A claim is corrected for the "
+    "nor where AR was not held against itself, or differed from itself (A/A check). A claim is corrected for the "
     "number of cells, so an interval just beside 1 may carry none; it counts only where the verdict is ok."
 )
 

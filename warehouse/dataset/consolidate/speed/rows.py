@@ -147,11 +147,11 @@ def _of_one_engine(verdict: Judged, visits: Sequence[TimedStart]) -> Judged:
         verdict = verdict.worsened("suspect", Reason.MIXED_MACHINES, sentence)
     clients = timed_differently([visit.place for visit in visits])
     if clients is not None:
-        sentence = f"visits of one figure were timed by different clients, {clients}"
+        sentence = f"starts of one figure were timed by different clients, {clients}"
         verdict = verdict.worsened("suspect", Reason.CLIENT_DIFFERS, sentence)
     unlike = unlike_the_first([visit.place for visit in visits])
     if unlike:
-        sentence = f"visits of one figure were served differently: {'; '.join(unlike)}"
+        sentence = f"starts of one figure were served differently: {'; '.join(unlike)}"
         verdict = verdict.worsened("suspect", Reason.SERVING_DIFFERS, sentence)
     return verdict
 
