@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from itertools import zip_longest
+from math import prod
 from typing import ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
 from configs.frozen import Frozen, Grown
+from configs.vllm_arguments import PINNED, given_by, number_of
 from configs.without_weights import CheckpointShape, ReplayedAcceptance
 
 
@@ -42,15 +43,17 @@ class Engine(Grown):
         """Whether it is the environment of ours whose vLLM computes on the processor, even where there is a card."""
         return self.command is None and self.environment == "engine-cpu"
 
+    @property
+    def is_pinned(self) -> bool:
+        """Whether it is the release whose arguments we know: our environment's, or the image of that release."""
+        release = (self.image or "").partition("@")[0].rpartition(":")[2]
+        is_its_image = self.environment is None and release == f"v{PINNED}"
+        return self.kind == "vllm" and self.command is None and (self.on_cpu or is_its_image)
 
-def argument(words: Sequence[str], *names: str) -> str | None:
-    """The last value given to a flag under any of its names, `--flag value` or `--flag=value`; None: not given."""
-    given = None
-    for word, following in zip_longest(words, words[1:]):
-        flag, equals, value = word.partition("=")
-        if word.startswith("-") and flag.replace("_", "-") in names:  # vLLM takes `_` for `-` inside a flag
-            given = value if equals else following or ""
-    return given
+
+def argument(words: Sequence[str], name: str) -> str | None:
+    """The text that words give an argument of `vllm serve` by its canonical name, in any spelling; None: not given."""
+    return given_by(words).get(name)
 
 
 class Serving(Frozen):
@@ -69,9 +72,11 @@ class Serving(Frozen):
 CELL_KEY_HEX_DIGITS = 16
 """Length of a cell key: 64 bits of sha256, no collision within any sweep a person can pay for."""
 
-PARALLEL = ("--tensor-parallel-size", "-tp"), ("--pipeline-parallel-size", "-pp"), ("--data-parallel-size", "-dp")
-TENSOR_PARALLEL, PIPELINE_PARALLEL, DATA_PARALLEL = PARALLEL
-"""Names of vLLM's arguments that say over how many cards a model is spread."""
+A_COPY = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
+"""vLLM's arguments that say over how many cards one copy of a model is spread."""
+
+PARALLEL = (*A_COPY, "data_parallel_size")
+"""All that multiply into the cards of an engine; decode context parallelism uses those of tensor parallelism."""
 
 
 class KvCacheLayout(Frozen):
@@ -177,6 +182,7 @@ class Gpu(Frozen):
     memory_gib: float | None = Field(None, gt=0)
     bandwidth_gb_s: float | None = Field(None, gt=0)
     bf16_tflops: float | None = Field(None, gt=0, description="dense, in 16 bits; for the forecast")
+    compute_capability: float | None = Field(None, gt=0, description="NVIDIA's, as 9.0; for the rehearsal")
     price_spot_usd_h: float | None = Field(None, ge=0)
     price_on_demand_usd_h: float | None = Field(None, ge=0)
     price_source: str | None = None
@@ -220,31 +226,27 @@ class Cell(Grown):
     def engine_words(self) -> tuple[str, ...]:
         """What its engine and its technique are started with, in that order: of a flag given twice the last counts."""
         drafting = self.engine.draft_args if self.technique.drafts else ()
-        return (*(self.engine.command or ()), *self.engine.args, *self.technique.engine_args, *drafting)
+        return (*self.engine.args, *self.technique.engine_args, *drafting)
 
     @property
     def tensor_parallel(self) -> int:
         """Cards that share every layer, and so read its weights at the same time."""
-        return self._many(*TENSOR_PARALLEL)
+        return number_of(self.engine_words, A_COPY[0])
 
     @property
     def cards(self) -> int:
-        """Cards that the engine's arguments ask for: tensor x pipeline x data parallel."""
-        return self.cards_a_copy * self._many(*DATA_PARALLEL)
+        """Cards that the engine's arguments ask for: tensor x pipeline x prefill context x data parallel."""
+        return prod(number_of(self.engine_words, name) for name in PARALLEL)
 
     @property
     def cards_a_copy(self) -> int:
-        """Cards over which one copy of the weights is spread: tensor x pipeline parallel."""
-        return self.tensor_parallel * self._many(*PIPELINE_PARALLEL)
-
-    def _many(self, *names: str) -> int:
-        given = argument(self.engine_words, *names) or ""
-        return int(given) if given.isdecimal() and int(given) else 1  # vLLM doesn't start with any other
+        """Cards over which one copy of the weights is spread: tensor x pipeline x prefill context parallel."""
+        return prod(number_of(self.engine_words, name) for name in A_COPY)
 
     @property
     def kv_bytes_per_token(self) -> float:
         """Key and value of one token in all layers that keep it, at the least; 0 where the model's file doesn't say."""
-        kv, asked = self.model.kv, argument(self.engine_words, "--kv-cache-dtype") or "auto"
+        kv, asked = self.model.kv, argument(self.engine_words, "kv_cache_dtype") or "auto"
         if kv is None:
             return 0.0
         if asked == "auto":  # 16 bits, but for a quantised checkpoint, which may ask for fewer by itself

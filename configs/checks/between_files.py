@@ -7,42 +7,68 @@ error (`configs.load`), so a check may rely on the checks before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 
 from configs.cell import PARALLEL, Cell, Draft, Engine, Gpu, Model, Technique, argument
 from configs.checks.engine import too_heavy, unmeasured, unserved
 from configs.files import Document, Fault, Folder, Library, Loc, accepted
 from configs.schema import CellRow, Suite, Sweep, assemble_cell, shape_names
 from configs.visits import MIRRORED
+from configs.vllm_arguments import PINNED, BadArguments, named, resolve, spellings
 from configs.without_weights import KTooLong
 
 _SERVING, _MODEL, _CHOSEN = "in `serving`, as ", "in the model's file, as ", "none: it is chosen for each start"
+_PRECISION, _TECHNIQUE = "in the precision's file, as ", "in the technique's file, as "
+_ROW, _LOOPBACK = "in the row, as ", "none: the client speaks plain HTTP on loopback"
 
 PLACES: Mapping[str, str] = {
-    "--host": _CHOSEN,
-    "--port": _CHOSEN,
-    "--served-model-name": _CHOSEN,
-    "--model": f"{_MODEL}hub_id",
-    "--revision": f"{_MODEL}revision",
-    "--reasoning-parser": f"{_MODEL}reasoning_parser",
-    "--max-model-len": f"{_SERVING}max_model_len",
-    "--max-num-seqs": f"{_SERVING}max_num_seqs",
-    "--gpu-memory-utilization": f"{_SERVING}gpu_memory_utilization",
-    "--enable-prefix-caching": f"{_SERVING}prefix_cache",
-    "--no-enable-prefix-caching": f"{_SERVING}prefix_cache",
-    "--quantization": "in the precision's file",
-    "-q": "in the precision's file, as quantization",
-    "--dtype": "in the precision's file",
-    "--speculative-config": "in the technique's file",
-    "-sc": "in the technique's file, as speculative_config",
-    "--diffusion-config": "in the row, as denoising_steps or canvas_length",
-    "--assistant-model": "in the row, as draft",
-    "--assistant-revision": "in the row, as draft",
-    "--num-assistant-tokens": "in the row, as k",
-    "--prompt-lookup-num-tokens": "in the row, as k",
+    "host": _CHOSEN,
+    "port": _CHOSEN,
+    "served_model_name": _CHOSEN,
+    "model": f"{_MODEL}hub_id",
+    "hf_config_path": f"{_MODEL}hub_id",
+    "revision": f"{_MODEL}revision",
+    "reasoning_parser": f"{_MODEL}reasoning_parser",
+    "max_model_len": f"{_SERVING}max_model_len",
+    "max_num_seqs": f"{_SERVING}max_num_seqs",
+    "gpu_memory_utilization": f"{_SERVING}gpu_memory_utilization",
+    "kv_cache_memory_bytes": f"{_SERVING}gpu_memory_utilization",
+    "enable_prefix_caching": f"{_SERVING}prefix_cache",
+    "quantization": f"{_PRECISION}quantization",
+    "quantization_config": f"{_PRECISION}quantization",
+    "dtype": f"{_PRECISION}dtype",
+    "speculative_config": f"{_TECHNIQUE}speculative_config",
+    "spec_method": f"{_TECHNIQUE}method",
+    "spec_model": f"{_ROW}draft",
+    "spec_tokens": f"{_ROW}k",
+    "diffusion_config": f"{_ROW}denoising_steps or canvas_length",
+    "config": "its lines as words: a file would be no part of the cell",
+    "disable_log_stats": "without it: speeds are held against these counters",
+    "api_key": _LOOPBACK,
+    "root_path": _LOOPBACK,
+    "uds": _LOOPBACK,
+    "ssl_keyfile": _LOOPBACK,
+    "ssl_certfile": _LOOPBACK,
+    "ssl_ca_certs": _LOOPBACK,
+    "ssl_cert_reqs": _LOOPBACK,
+    "ssl_ciphers": _LOOPBACK,
+    "enable_ssl_refresh": _LOOPBACK,
+    "headless": "without it: there would be no server to ask",
+    "grpc": _LOOPBACK,
 }
-"""What a cell's command says by itself, and where a user says it. Of an argument given twice the last counts: one in
-an engine's or a technique's file would be served under another's label. `--load-format` is ours of dummy weights only.
-The commands are made in `tasks/engine/command.py`."""
+"""Arguments of `vllm serve` that aren't an engine's or a technique's to give, and where a user says such a thing. What
+a cell's command says by itself would be served under another's label: of an argument given twice the last counts. The
+others make a measurement impossible. `load_format` is ours of dummy weights only."""
+
+GENERATE_PLACES: Mapping[str, str] = {
+    "--assistant-model": f"{_ROW}draft",
+    "--assistant-revision": f"{_ROW}draft",
+    "--num-assistant-tokens": f"{_ROW}k",
+    "--prompt-lookup-num-tokens": f"{_ROW}k",
+}
+"""The same of our server around `generate`, whose other arguments have vLLM's names."""
+
+KEY_VARIABLE = "VLLM_API_KEY"
 
 
 def engine_faults(engine: Engine) -> Iterator[Fault]:
@@ -57,11 +83,16 @@ def engine_faults(engine: Engine) -> Iterator[Fault]:
             yield (field,), f"{place!r} depends on where one stands; accepted: a path that begins with / or ~/"
     yield from _taken_words("args", engine.args)
     yield from _taken_words("draft_args", engine.draft_args)
+    yield from _taken_variables("env", engine.env)
+    if engine.kind == "vllm":
+        yield from _misspelt("args", engine.args, is_pinned=engine.is_pinned)
+        yield from _misspelt("draft_args", engine.draft_args, is_pinned=engine.is_pinned)
 
 
 def technique_faults(technique: Technique) -> Iterator[Fault]:
     """What a technique says though its rows say it, or its own file elsewhere."""
     yield from _taken_words("engine_args", technique.engine_args)
+    yield from _taken_variables("engine_env", technique.engine_env)
     places = {"method": "as method of this file"}
     if technique.needs_draft:
         places |= {"model": "in the row, as draft", "revision": "in the row, as revision of its draft"}
@@ -75,9 +106,31 @@ def technique_faults(technique: Technique) -> Iterator[Fault]:
 
 def _taken_words(field: str, words: Sequence[str]) -> Iterator[Fault]:
     for i, word in enumerate(words):
-        flag = word.partition("=")[0].partition(".")[0].replace("_", "-")  # vLLM: --speculative-config.model=...
-        if flag in PLACES:
-            yield (field, i), f"{word!r} takes the place of what the command says by itself; accepted: {PLACES[flag]}"
+        flag = word.partition("=")[0]
+        if word.startswith("-") and (two := flag.split())[1:]:
+            accepted_words = ", ".join(map(repr, (two[0], " ".join(two[1:]))))
+            yield (field, i), f"{word!r} is one word with a blank in its flag; accepted: two, {accepted_words}"
+        place = PLACES.get(named(word) or "") or GENERATE_PLACES.get(flag.replace("_", "-"))
+        if place is not None:
+            yield (field, i), f"{word!r} takes the place of what the command says by itself; accepted: {place}"
+
+
+def _misspelt(field: str, words: Sequence[str], *, is_pinned: bool) -> Iterator[Fault]:
+    """What the pinned release's parser refuses; another release may know more."""
+    try:
+        unknown = next((word for word in resolve(tuple(words)).unknown if word.startswith("-")), None)
+    except BadArguments as error:
+        yield (field,), f"vLLM's parser says: {error}; accepted: each flag in full, with its value"
+        return
+    if is_pinned and unknown is not None:
+        close = get_close_matches(unknown.partition("=")[0], spellings(), n=1)
+        meant = f"{close[0]}, or without it" if close else "without it"
+        yield (field, words.index(unknown)), f"{unknown!r} is no argument of vLLM {PINNED}; accepted: {meant}"
+
+
+def _taken_variables(field: str, env: Mapping[str, str]) -> Iterator[Fault]:
+    if KEY_VARIABLE in env:
+        yield (field, KEY_VARIABLE), f"{KEY_VARIABLE} would lock out the client; accepted: without it"
 
 
 AUTO_GPU = "auto"
@@ -192,9 +245,10 @@ def _of_technique(row: CellRow, technique: Technique) -> Iterator[Fault]:
         yield ("draft",), f"given, but {technique.name!r} has no second checkpoint; accepted: no draft"
     if row.draft is not None:
         yield from _under(("draft",), _source_faults(row.draft))
-    for names in PARALLEL:
-        if argument(technique.engine_args, *names) is not None:
-            problem = f"{technique.name!r} has {names[0]} in its engine_args, and its AR control would have other cards"
+    for name in PARALLEL:
+        if argument(technique.engine_args, name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            problem = f"{technique.name!r} has {flag} in its engine_args, and its AR control would have other cards"
             yield ("technique",), f"{problem}; accepted: in `args` of the sweep's engine"
 
 
@@ -211,7 +265,7 @@ def _replay_faults(row: CellRow, technique: Technique, model: Model) -> Iterator
 def _cell_faults(cell: Cell, suite: Suite) -> Iterator[Fault]:
     """What its engine can't load, serve or time. Steps and canvas are asked of what has one, and together: as vLLM."""
     model, technique, engine = cell.model, cell.technique, cell.engine
-    if model.weights == "dummy" and argument(cell.engine_words, "--load-format") is not None:
+    if model.weights == "dummy" and argument(cell.engine_words, "load_format") is not None:
         loads = f"{engine.name!r} or {technique.name!r} loads with --load-format"
         problem = f"{model.name!r} has dummy weights, and {loads}"
         yield ("model",), f"{problem}; accepted: an engine and a technique without it"

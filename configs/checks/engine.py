@@ -33,10 +33,10 @@ def memory_gb(cell: Cell, gpu: Gpu) -> float | None:
 def too_heavy(cell: Cell, gpu: Gpu) -> str | None:
     """Why the weights, dummy ones too, don't fit, and what would be accepted; None: they may."""
     has_gb, words = memory_gb(cell, gpu), cell.engine_words
-    has_fewer_layers = argument(words, "--hf-overrides") is not None
+    has_fewer_layers = argument(words, "hf_overrides") is not None
     if has_gb is None or has_fewer_layers or any("offload" in word for word in words):
         return None
-    spreads_experts = argument(words, "--enable-expert-parallel", "-ep") is not None  # over data parallel cards, too
+    spreads_experts = argument(words, "enable_expert_parallel") is not None  # over data parallel cards, too
     need_gb = weights_gb(cell) / (cell.cards if spreads_experts else cell.cards_a_copy)
     if need_gb <= has_gb:
         return None

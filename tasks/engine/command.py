@@ -107,9 +107,14 @@ def _vllm_words(cell: Cell, weights: str, port: int, env: Mapping[str, str], wor
     words = program(cell.engine)
     if container.is_container(words):
         words = container.words_inside(words, (*env, *FROM_THE_SHELL), _folders(cell, env), workdir)
+    draft = _checkpoint(cell, cell.draft) if cell.draft is not None and cell.technique.drafts else None
+    return [*words, "serve", *serve_words(cell, weights, draft, port)]
+
+
+def serve_words(cell: Cell, weights: str, draft: str | None, port: int) -> list[str]:
+    """What follows `vllm serve`; `weights` and `draft` name the checkpoints to vLLM, as a hub id or a folder."""
     argv = [
-        *words, "serve", weights,
-        "--served-model-name", cell.model.name, "--host", "127.0.0.1", "--port", str(port),
+        weights, "--served-model-name", cell.model.name, "--host", "127.0.0.1", "--port", str(port),
         "--max-model-len", str(cell.serving.max_model_len),
         "--enable-prefix-caching" if cell.serving.prefix_cache else "--no-enable-prefix-caching",
     ]  # fmt: skip
@@ -123,7 +128,7 @@ def _vllm_words(cell: Cell, weights: str, port: int, env: Mapping[str, str], wor
         ("--load-format", "dummy" if cell.model.weights == "dummy" else None),
     )
     argv += [*cell.engine.args, *cell.technique.engine_args]
-    speculative = speculative_config(cell)
+    speculative = speculative_config(cell, draft)
     if speculative is not None:
         argv += ["--speculative-config", json.dumps(speculative, sort_keys=True), *cell.engine.draft_args]
     # vLLM (0.32.0) takes the canvas' length from the checkpoint only without this, the steps also where they are null
@@ -160,13 +165,13 @@ def _options(*options: tuple[str, object]) -> list[str]:
     return [word for flag, value in options if value is not None for word in (flag, str(value))]
 
 
-def speculative_config(cell: Cell) -> dict[str, JsonValue] | None:
+def speculative_config(cell: Cell, draft: str | None) -> dict[str, JsonValue] | None:
     """What vLLM is given as `--speculative-config`; None if the technique drafts nothing."""
     if not cell.technique.drafts:
         return None
     config: dict[str, JsonValue] = {"method": cell.technique.method}
-    if cell.draft is not None:
-        config["model"] = _checkpoint(cell, cell.draft)
+    if cell.draft is not None and draft is not None:
+        config["model"] = draft
         if cell.draft.hub_id and cell.draft.revision:
             config["revision"] = cell.draft.revision
     if cell.k is not None:
@@ -226,7 +231,7 @@ def _environment(cell: Cell, workdir: Path) -> dict[str, str]:
 
 
 def _vllm_variables(engine: Engine) -> dict[str, str]:
-    is_eager = engine.on_cpu and argument(engine.args, "--enforce-eager") is not None
+    is_eager = engine.on_cpu and argument(engine.args, "enforce_eager") is not None
     return {
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",

@@ -8,7 +8,8 @@ from math import exp, log, sqrt
 from statistics import fmean, geometric_mean, median_low
 from typing import Any
 
-from configs.cell import Cell, Gpu, argument
+from configs.cell import Cell, Gpu
+from configs.vllm_arguments import given_by
 from tasks.meters import Counters
 from warehouse.ledger.formulas import student_quantile
 from warehouse.ledger.verdicts import Finding, Reason
@@ -121,8 +122,8 @@ def floor_tok_s(cell: Cell, gpu: Gpu, bytes_read: float) -> float | None:
     slow down: without CUDA graphs launches bound a step, with weights in the host's memory its bus does.
     """
     words = cell.engine_words  # told to do without graphs, or without the card's memory?
-    is_slowed = WITHOUT_GRAPHS.search(" ".join(words)) or argument(words, "--enforce-eager", "--cpu-offload-gb")
-    if gpu.bandwidth_gb_s is None or not cell.technique.is_baseline or is_slowed is not None:
+    is_slowed = WITHOUT_GRAPHS.search(" ".join(words)) or {"enforce_eager", "cpu_offload_gb"} & set(given_by(words))
+    if gpu.bandwidth_gb_s is None or not cell.technique.is_baseline or is_slowed:
         return None
     read_s = bytes_read / (gpu.bandwidth_gb_s * 1e9 * cell.tensor_parallel * SLOW_BANDWIDTH_SHARE)
     return 1 / (read_s + (SLOW_GENERATE_OVERHEAD_S if cell.engine.kind == "transformers" else SLOW_OVERHEAD_S))

@@ -175,7 +175,7 @@ def unlike_its_label(cell: Cell, commit: str | None, env: Mapping[str, str]) -> 
     """
     precision, model = cell.precision, cell.model
     made_while_loading = precision.quantization is not None or precision.dtype is not None
-    is_overridden = argument(cell.engine_words, "--hf-overrides") is not None
+    is_overridden = argument(cell.engine_words, "hf_overrides") is not None
     if made_while_loading or is_overridden or precision.bytes_per_param >= PLAIN_BYTES or model.hub_id is None:
         return None
     is_local = model.hub_id.startswith("/")

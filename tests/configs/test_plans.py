@@ -298,7 +298,7 @@ def test_optional_cells_without_what_they_need_are_left_out_with_the_reason_and_
 def test_suffix_decoding_looks_nothing_up_in_the_answers_of_earlier_requests() -> None:
     """Else what it drafts depends on how many requests came before, and prompts that come again are recited."""
     cell = next(planned.cell for planned in plan("demo").cells if planned.cell.technique.name == "suffix")
-    assert (speculative_config(cell) or {})["suffix_decoding_max_cached_requests"] == 0
+    assert (speculative_config(cell, None) or {})["suffix_decoding_max_cached_requests"] == 0
 
 
 def test_a_technique_that_only_samples_is_given_no_parity_and_the_plan_says_so() -> None:

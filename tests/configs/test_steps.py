@@ -64,7 +64,7 @@ def test_the_depth_sweep_has_the_checkpoints_and_the_k_of_its_source() -> None:
         ("ebircak/gemma-4-31B-it-4bit-NVFP4A16-GPTQ", "nvfp4"),
     }
     assert [cell.k for cell in cells] == [None, 2, 7, None, 2, 7]
-    assert {argument(cell.engine_words, "--kv-cache-dtype") for cell in cells} == {"fp8"}
+    assert {argument(cell.engine_words, "kv_cache_dtype") for cell in cells} == {"fp8"}
     assert not any(cell.serving.prefix_cache for cell in cells)
 
 

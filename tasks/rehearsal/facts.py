@@ -1,0 +1,200 @@
+"""What a rehearsal found out about a cell's command, as `engine_side.py` says it, and what follows from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from configs.cell import Cell, Gpu
+from configs.checks.between_files import PLACES
+from configs.frozen import Frozen
+from configs.step import MeasuredStep
+from configs.vllm_arguments import PINNED
+
+GIB = 2**30
+ROOM_GIB = 4.0
+"""What activations and CUDA graphs of a model of tens of billions take: 2 to 5 GiB in the logs of bench/h200. Less
+than this beside one request is said; only what can't be is refused."""
+
+NARROW_BYTES = 1.5
+"""Bytes a parameter under which a precision promises quantized layers."""
+
+UNREACHABLE = re.compile(r"couldn't connect|offline|LocalEntryNotFound|Hub is disabled|gated repo|401|Can't load", re.I)
+FATAL_STAGES = ("arguments", "configuration")
+"""Where vLLM's refusal is the one that the card would give. Behind them the stand-in for a card may be at fault."""
+
+
+class Layers(BaseModel):
+    """Layers of one kind that one method computes, and their bytes on a card."""
+
+    kind: str
+    method: str
+    n: int
+    bytes: int
+    quantized: bool
+    is_embedding: bool
+    first: str
+
+
+class Facts(BaseModel):
+    """Sizes are of one card and in bytes; None: not found out, or nothing of the kind. `error` is vLLM's own."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    stage: str
+    error: str | None = None
+    warnings: tuple[str, ...] = ()
+    arguments: dict[str, JsonValue] = {}
+    architecture: str | None = None
+    own_class: bool = True
+    draft_architecture: str | None = None
+    method: str | None = None
+    k: int | None = None
+    dtype: str | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    cards: int | None = None
+    full_graphs: bool = False
+    layers: tuple[Layers, ...] = ()
+    weights_bytes: int | None = None
+    draft_bytes: int = 0
+    kv_bytes_per_request: int | None = None
+    available_bytes: int | None = None
+    blocks: int | None = None
+    requests: float | None = None
+    longest_that_fits: int | None = None
+    has_state: bool = False
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether the model's configuration could not be read, so that nothing behind the arguments was looked at."""
+        return self.error is not None and UNREACHABLE.search(self.error) is not None
+
+
+class Finding(Frozen):
+    """One thing that would fail at start, or that a user may want to know."""
+
+    argument: str
+    value: str
+    limit: str
+    remedy: str
+    is_fatal: bool = True
+
+    @property
+    def line(self) -> str:
+        """Argument, value, limit and remedy on one line."""
+        accepted = f"; accepted: {self.remedy}" if self.remedy else ""
+        return f"{self.argument}: {self.value}: {self.limit}{accepted}"
+
+
+def findings(cell: Cell, gpu: Gpu, facts: Facts, steps: Sequence[MeasuredStep]) -> list[Finding]:
+    """What is wrong with a cell, refusals first. Of an engine that isn't the pinned release, all are remarks."""
+    found = [*_of_error(facts), *_of_label(cell, facts), *_of_memory(cell, gpu, facts), *_of_suite(cell, facts, steps)]
+    found += [_remark("vLLM", "warns", warning) for warning in facts.warnings]
+    if facts.architecture is not None and not facts.own_class:
+        found.append(_remark("model", facts.architecture, f"vLLM {PINNED} has no class for it: Transformers' is used"))
+    if not cell.engine.is_pinned and not cell.engine.on_cpu:
+        found = [each.model_copy(update={"is_fatal": False}) for each in found]
+        here = f"another vLLM than the {PINNED} that was asked: arguments, classes and defaults of its own are unchecked"
+        found.append(_remark("engine", cell.engine.name, here))
+    return sorted(found, key=lambda each: not each.is_fatal)
+
+
+def _remark(argument: str, value: str, limit: str, remedy: str = "") -> Finding:
+    return Finding(argument=argument, value=value, limit=limit, remedy=remedy, is_fatal=False)
+
+
+def _of_error(facts: Facts) -> Iterator[Finding]:
+    if facts.error is None:
+        return
+    said = _first_words(facts.error)
+    if facts.is_unreachable:
+        remedy = f"a file in shapes/ with its hub id in `published_as`, or a network ({said})"
+        yield _remark("model", "config.json", "could not be read: only the arguments were checked", remedy)
+        return
+    name = _named_in(facts)
+    value = str(facts.arguments.get(name, facts.stage)) if name else facts.stage
+    remedy = f"change it {PLACES[name]}" if name in PLACES else "change it where the engine's or technique's file has it"
+    yield Finding(
+        argument=name or "vLLM", value=value, limit=said, remedy=remedy, is_fatal=facts.stage in FATAL_STAGES
+    )
+
+
+def _first_words(error: str) -> str:
+    """vLLM's sentence without pydantic's frame around it, in one line."""
+    text = error.partition("Value error, ")[2] or error.partition(": ")[2] or error
+    text = re.split(r"\[type=|\n\s*For further", text)[0]
+    return " ".join(text.split())[:300]
+
+
+def _named_in(facts: Facts) -> str | None:
+    """The argument that an error speaks of; the one it names first."""
+    said = (facts.error or "").replace("-", "_")
+    at = {name: said.find(name) for name in (*facts.arguments, *PLACES) if re.search(rf"\b_*{name}\b", said)}
+    return min(at, key=lambda name: at[name]) if at else None
+
+
+def _of_label(cell: Cell, facts: Facts) -> Iterator[Finding]:
+    """A precision that is none: no layer is quantized though it promises so, or some are though it says 16 bits."""
+    computing = [layer for layer in facts.layers if layer.method != "none" and not layer.is_embedding]
+    if not computing or cell.model.shape is not None and cell.precision.quantization is None:
+        return
+    narrow = sum(layer.bytes for layer in computing if layer.quantized)
+    wide = sum(layer.bytes for layer in computing if not layer.quantized)
+    precision, promised = cell.precision, cell.precision.bytes_per_param
+    if promised < NARROW_BYTES and narrow < wide:
+        kinds = ", ".join(sorted({layer.kind for layer in computing if not layer.quantized}))
+        limit = f"{wide / GIB:.1f} GiB of {kinds} stay in {facts.dtype}, {narrow / GIB:.1f} GiB are quantized"
+        remedy = "a precision that vLLM makes of this model, as fp8, or a checkpoint that is stored in this one"
+        # a checkpoint's own quantization is in its config.json, which a shape may leave out
+        is_made = precision.quantization is not None
+        yield Finding(argument="precision", value=precision.name, limit=limit, remedy=remedy, is_fatal=is_made)
+    elif promised >= NARROW_BYTES and narrow > wide:
+        limit = f"the checkpoint is stored as {facts.quantization}: {narrow / GIB:.1f} GiB of its layers are quantized"
+        remedy = "the precision that it is stored in, as fp8-checkpoint"
+        yield Finding(argument="precision", value=precision.name, limit=limit, remedy=remedy)
+
+
+def _of_memory(cell: Cell, gpu: Gpu, facts: Facts) -> Iterator[Finding]:
+    """A request or the state of all that run at once that doesn't fit beside the weights."""
+    if facts.weights_bytes is None or facts.available_bytes is None:
+        return
+    taken = facts.weights_bytes + facts.draft_bytes
+    share = (facts.available_bytes + taken) / GIB
+    beside = f"{facts.available_bytes / GIB:.1f} GiB are left of {share:.1f} beside {taken / GIB:.1f} GiB of weights"
+    if facts.available_bytes <= 0:
+        remedy = "a narrower precision, a larger gpu, or more cards"
+        yield Finding(argument="model", value=cell.model.name, limit=f"{beside} on one {gpu.name}", remedy=remedy)
+        return
+    a_request = facts.kv_bytes_per_request or 0
+    if a_request > facts.available_bytes:
+        longest = f"{facts.longest_that_fits} or less in `serving`" if facts.longest_that_fits else "a smaller one"
+        limit = f"one request of that length takes {a_request / GIB:.1f} GiB of cache, and {beside}"
+        remedy = f"max_model_len: {longest}, a narrower precision, or more cards"
+        yield Finding(argument="max_model_len", value=str(facts.max_model_len), limit=limit, remedy=remedy)
+    elif facts.available_bytes - a_request < ROOM_GIB * GIB:
+        limit = f"{beside}, and one request takes {a_request / GIB:.1f}: little for activations and CUDA graphs"
+        yield _remark("max_model_len", str(facts.max_model_len), limit)
+    if facts.has_state and facts.full_graphs and facts.blocks is not None and (facts.max_num_seqs or 0) > facts.blocks:
+        given = "" if cell.serving.max_num_seqs else " (vLLM's default on this card)"
+        limit = f"each request needs a block for its state, and {facts.blocks} fit"
+        remedy = f"max_num_seqs: {facts.blocks // 2} or less in `serving`"
+        yield Finding(argument="max_num_seqs", value=f"{facts.max_num_seqs}{given}", limit=limit, remedy=remedy)
+
+
+def _of_suite(cell: Cell, facts: Facts, steps: Sequence[MeasuredStep]) -> Iterator[Finding]:
+    """Requests of the suite that wait or are preempted because the cache doesn't hold them together."""
+    if facts.requests is None or facts.max_model_len is None:
+        return
+    room = facts.requests * facts.max_model_len
+    for step in steps:
+        longest = max((tokens for _, tokens in step.longest_requests(cell)), default=0)
+        many = max((cell.serving.together(work.concurrency) for work in step.workload(cell)), default=1)
+        if many > 1 and many * longest > room:
+            limit = f"the cache holds about {room / longest:.0f} of its longest requests ({longest} tokens) at a time"
+            yield _remark(f"step {step.step}", f"{many} requests at once", limit)

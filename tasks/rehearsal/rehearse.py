@@ -1,0 +1,232 @@
+"""Cells against the pinned engine's own configuration code, on this machine, before anything is rented.
+
+What was found out is kept in the user's cache under a hash of all that decides it: words, variables, the checkpoint's
+configuration, the card, and the engine's pins. So a cell is rehearsed once, and asking again needs no engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from configs.cell import Cell, Draft, Gpu, Model
+from configs.checkout import ROOT
+from configs.errors import SpecsweepError
+from configs.files import Library
+from configs.schema import Plan
+from configs.secrets import TOKEN, without_secrets
+from configs.step import MeasuredStep
+from configs.without_weights import CheckpointShape
+from tasks.dummy_checkpoint import write_shape
+from tasks.engine.command import serve_words
+from tasks.family import members
+from tasks.host import environments
+from tasks.host.environment_spec import folder_of, user_cache
+from tasks.rehearsal.facts import Facts, Finding, findings
+
+RECIPE = 1
+"""To be raised when a rehearsal finds out more than before, so that what is kept is found out again."""
+
+PORT = 8000
+"""Any: nothing is started."""
+
+Tell = Callable[[str], None]
+
+
+class RehearsalFailed(SpecsweepError):
+    """The rehearsal itself could not run; the text says why."""
+
+
+class WouldNotStart(SpecsweepError):
+    """Cells that the engine would refuse, or that can't be what their labels say."""
+
+
+class Part(NamedTuple):
+    """One engine command of a plan: a cell, or the control that a cell brings along."""
+
+    cell: Cell
+    gpu: Gpu
+    steps: tuple[MeasuredStep, ...]
+    is_control: bool
+
+    @property
+    def label(self) -> str:
+        """Its cell's label, and whether it is a control."""
+        return self.cell.label + (" (control)" if self.is_control else "")
+
+
+class Rehearsed(NamedTuple):
+    """What is known of one command. `facts` None: it was never rehearsed, or is nothing of vLLM's."""
+
+    part: Part
+    facts: Facts | None
+    found: list[Finding]
+
+    @property
+    def refusals(self) -> list[str]:
+        """One line for each thing that would fail."""
+        return [f"{self.part.label}: {each.line}" for each in self.found if each.is_fatal]
+
+    @property
+    def remarks(self) -> list[str]:
+        """One line for each thing to know."""
+        return [f"{self.part.label}: {each.line}" for each in self.found if not each.is_fatal]
+
+
+def parts_of(plan: Plan) -> list[Part]:
+    """Every engine command of a plan that vLLM serves, each once, in the plan's order."""
+    parts: dict[str, Part] = {}
+    for planned in plan.cells:
+        for cell, is_control in ((planned.cell, False), (planned.control, True)):
+            if cell is not None and cell.engine.kind == "vllm":
+                parts.setdefault(cell.cell_key, Part(cell, planned.gpu, planned.steps, is_control))
+    return list(parts.values())
+
+
+def rehearse(parts: Sequence[Part], library: Library, tell: Tell) -> list[Rehearsed]:
+    """Rehearse what isn't remembered, with progress through `tell`.
+
+    Raises RehearsalFailed: the engine's environment can't be made, or its vLLM doesn't start.
+    """
+    asked = {part: _request(part, library) for part in parts}
+    missing = [part for part in parts if _kept(asked[part]) is None]
+    fresh: dict[str, Facts] = {}
+    for card in dict.fromkeys(json.dumps(asked[part].card) for part in missing):
+        group = [asked[part] for part in missing if json.dumps(asked[part].card) == card]
+        names = {asked[part].key: part.label for part in missing}
+        for key, facts in _run(group, tell):
+            fresh[key] = facts
+            tell(f"rehearsed {len(fresh)} of {len(missing)}: {names[key]}")
+    return [_judged(part, _kept(asked[part]) or fresh.get(asked[part].key)) for part in parts]
+
+
+def remembered(parts: Iterable[Part], library: Library) -> list[Rehearsed]:
+    """What is known without starting anything."""
+    return [_judged(part, _kept(_request(part, library))) for part in parts]
+
+
+def require(rehearsed: Sequence[Rehearsed]) -> None:
+    """Raises WouldNotStart with a line for each refusal."""
+    refusals = [line for each in rehearsed for line in each.refusals]
+    if refusals:
+        raise WouldNotStart("; ".join(refusals))
+
+
+def _judged(part: Part, facts: Facts | None) -> Rehearsed:
+    return Rehearsed(part, facts, [] if facts is None else findings(part.cell, part.gpu, facts, part.steps))
+
+
+class _Request(NamedTuple):
+    key: str
+    card: dict[str, Any] | None
+    argv: list[str]
+    env: dict[str, str]
+
+
+def _request(part: Part, library: Library) -> _Request:
+    cell = part.cell
+    weights = _checkpoint(cell, cell.model, library)
+    draft = _checkpoint(cell, cell.draft, library) if cell.draft is not None else None
+    argv = serve_words(cell, weights.name, draft and draft.name, PORT)
+    env = {**cell.engine.env, **cell.technique.engine_env}
+    if weights.is_here and (draft is None or draft.is_here):
+        env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    card = _card(part)
+    decides = [RECIPE, folder_of("engine-cpu").name, card, argv, env, weights.content, draft and draft.content]
+    key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:32]
+    return _Request(key, card, argv, env)
+
+
+def _card(part: Part) -> dict[str, Any] | None:
+    gpu = part.gpu
+    if part.cell.engine.on_cpu or gpu.memory_gib is None or gpu.compute_capability is None:
+        return None
+    major, minor = divmod(round(gpu.compute_capability * 10), 10)
+    name = gpu.reported_as[0] if gpu.reported_as else gpu.name
+    return {"name": name, "memory_bytes": int(gpu.memory_gib * 2**30), "capability": [major, minor]}
+
+
+class _Checkpoint(NamedTuple):
+    name: str
+    content: str
+    is_here: bool
+
+
+def _checkpoint(cell: Cell, source: Model | Draft, library: Library) -> _Checkpoint:
+    """What vLLM is given for a checkpoint: a folder with its config.json where one is here, else its hub id."""
+    folder = _folder(cell, source, library)
+    if folder is None:
+        return _Checkpoint(str(source.hub_id), str(source.revision), is_here=False)
+    config = folder / "config.json"
+    content = hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else "no config.json"
+    return _Checkpoint(str(folder), content, is_here=True)
+
+
+def _folder(cell: Cell, source: Model | Draft, library: Library) -> Path | None:
+    if source.family_member is not None:
+        return members.folder_of(source.family_member)
+    shape = cell.shape_named(source.shape) if source.shape is not None else _published(source.hub_id, library)
+    if shape is not None:
+        return write_shape(shape, user_cache() / "shapes")
+    local = Path(str(source.hub_id)).expanduser()
+    return local if local.is_absolute() and local.is_dir() else None
+
+
+def _published(hub_id: str | None, library: Library) -> CheckpointShape | None:
+    """The shape whose config.json is that of a hub id."""
+    shapes = (library.load("shapes", name, CheckpointShape) for name in library.files("shapes"))
+    return next((shape for shape in shapes if hub_id in shape.published_as), None)
+
+
+def _place(key: str) -> Path:
+    return user_cache() / "rehearsals" / f"{key}.json"
+
+
+def _kept(request: _Request) -> Facts | None:
+    place = _place(request.key)
+    return Facts.model_validate_json(place.read_bytes()) if place.is_file() else None
+
+
+def _keep(key: str, facts: Facts) -> None:
+    place = _place(key)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    half = place.with_suffix(f".{os.getpid()}")
+    half.write_text(facts.model_dump_json(), encoding="utf-8")
+    half.replace(place)
+
+
+def _run(requests: Sequence[_Request], tell: Tell) -> Iterable[tuple[str, Facts]]:
+    """Ask the pinned vLLM in one process; a network that wasn't there may be there next time, so that isn't kept."""
+    python = environments.ensure("engine-cpu", tell=tell)
+    tell(f"vLLM's configuration code starts, for {len(requests)} commands")
+    env = without_secrets(os.environ) | {"PYTHONPATH": str(ROOT), "VLLM_LOGGING_LEVEL": "WARNING"}
+    if TOKEN in os.environ:
+        env[TOKEN] = os.environ[TOKEN]
+    cells = [{"key": each.key, "argv": each.argv, "env": each.env} for each in requests]
+    log = user_cache() / "rehearsals" / "log.txt"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    words = [str(python), "-P", "-m", "tasks.rehearsal.engine_side"]
+    with log.open("w", encoding="utf-8") as errors:
+        asking = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=env)
+        assert asking.stdin is not None and asking.stdout is not None
+        try:
+            asking.stdin.write(json.dumps({"card": requests[0].card, "cells": cells}))
+            asking.stdin.close()
+            for line in asking.stdout:
+                answer = json.loads(line)
+                facts = Facts.model_validate(answer)
+                if facts.stage != "process" and not facts.is_unreachable:
+                    _keep(answer["key"], facts)
+                yield answer["key"], facts
+        finally:
+            asking.kill()
+            code = asking.wait()
+            asking.stdout.close()
+    if code not in (0, -9):
+        last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        raise RehearsalFailed(f"the rehearsal's vLLM ended with code {code} ({' '.join(last)}): its log is {log}")
