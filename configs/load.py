@@ -119,6 +119,12 @@ def library_of(sweep: Sweep) -> Library:
     return Library.beside(sweep._own_folder)
 
 
+def library_of_named(name_or_path: str) -> Library:
+    """The same by the sweep's name, or its path, without reading it."""
+    path = own_file(name_or_path)
+    return Library.beside(None if path is None else path.parent.resolve())
+
+
 def own_file(name_or_path: str) -> Path | None:
     """The user's own file that a path names; None: it is a name of ours."""
     is_path = "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))

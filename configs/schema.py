@@ -184,7 +184,12 @@ class Plan(Frozen):
 
         How clusters are rented is left out, so that a raised budget continues the same run.
         """
-        not_measured = {"bf16_tflops", "compute_capability", "reported_as", "sky_names"}  # only forecasts, or names the card
+        not_measured = {
+            "bf16_tflops",
+            "compute_capability",
+            "reported_as",
+            "sky_names",
+        }  # only forecasts, or names the card
         compared = {"model": {"held_against"}}  # told by the control that follows from it
         of_cell = {"gpu": not_measured, "cell": compared, "control": compared}
         left_out: dict[str, Any] = {"cloud": True, "gpu": not_measured, "cells": {"__all__": of_cell}}

@@ -50,6 +50,11 @@ def _parser() -> _Parser:
     return parser
 
 
+def spellings() -> list[str]:
+    """Every flag, as the parser knows it."""
+    return [flag for action in _parser()._actions for flag in action.option_strings]
+
+
 def named(word: str) -> str | None:
     """The canonical name of the argument whose flag begins a word; None: no flag, an unknown one, or one of several."""
     if not word.startswith("-"):

@@ -1,18 +1,19 @@
 """What a sweep would lack where it runs, said before anything is rented, made or started.
 
-Of every step: its items or prompts. Of a sweep without a cloud: its card and its engine. They would otherwise show once
+Of every step: its items or prompts. Of a sweep without a cloud: its card and its engine. Of one with a cloud: whether
+the pinned engine would start its cells. They would otherwise show once
 for each cell, after the minutes that each start takes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
-from configs.load import AUTO_GPU
+from configs.load import AUTO_GPU, library_of_named
 from configs.prompt_suites import OURS, PREPARE, SPEED_BENCH
 from configs.schema import Plan, PlannedCell
 from configs.secrets import TOKEN
@@ -25,6 +26,7 @@ from tasks.engine import command, program
 from tasks.engine.program import is_ours
 from tasks.guards.steadiness import other_gpu
 from tasks.place import gpu
+from tasks.rehearsal.rehearse import parts_of, rehearse, require
 from warehouse.ledger.commits import Ledger
 
 NOT_COPIED = ROOT / ".skyignore"  # names what SkyPilot leaves out of the copy of the checkout that nodes get
@@ -94,6 +96,24 @@ def _covers(pattern: str, path: PurePosixPath) -> bool:
     """Whether a line leaves out the path or a folder around it; one with / at its start is the checkout's."""
     root = "/" if pattern.startswith("/") else ""
     return any(PurePosixPath(root, top).match(pattern.rstrip("/")) for top in [path, *path.parents][:-1])
+
+
+def require_rehearsed(plan: Plan, ledger: Ledger, name: str, tell: Callable[[str], None]) -> None:
+    """Refuse, before anything is rented, a plan with a cell that the pinned engine would refuse; `name` is the sweep's.
+
+    What is measured already is not asked, nor what another engine serves. Raises WouldNotStart, RehearsalFailed.
+    """
+    if plan.cloud is None:
+        return
+    committed = ledger.committed_steps()
+    left = [
+        planned
+        for planned in plan.cells
+        if any(each.name not in committed.get(planned.cell.cell_key, ()) for each in planned.measurements)
+    ]
+    parts = [part for part in parts_of(plan.model_copy(update={"cells": tuple(left)})) if part.cell.engine.is_pinned]
+    if parts:
+        require(rehearse(parts, library_of_named(name), tell))
 
 
 class OtherMachine(SpecsweepError):

@@ -34,7 +34,7 @@ from flows.clock import StoppableClock
 from flows.dropping import drop_what_is_out
 from flows.flow_heartbeat import HeldCells
 from flows.plans import make_plan, record_run, store_url
-from flows.preflight import require_datasets, require_machine
+from flows.preflight import require_datasets, require_machine, require_rehearsed
 from flows.renting.expiry import expiry_renewed
 from flows.results import result_rows
 from flows.run_context import RunContext, run_context_for
@@ -79,6 +79,7 @@ def sweep(name: str = "demo", store: str | None = None, run_id: str | None = Non
     ledger = Ledger(opened, run_id or own_id)
     require_datasets(plan, ledger)
     require_machine(plan, ledger)
+    require_rehearsed(plan, ledger, name, get_run_logger().info)
     record_run(ledger, plan)
     outcomes = measure_all(ledger, plan)
     report = publish_results(opened, ledger.run_id)

@@ -72,10 +72,13 @@ def sweep(
 @app.command(epilog="Examples: sweep plan full    sweep plan my/sweep.yaml --json")
 def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, as_json: JsonOption = False) -> None:
     """Show the matrix of a sweep, what is already measured, hours, dollars and budgets. Needs no network."""
+    from configs.load import library_of_named
     from flows.forecast.budget import Purse
     from flows.plans import make_plan
     from flows.renting.site import expected
     from flows.terminal.forecast_table import render
+    from flows.terminal.rehearsal_table import document, summary
+    from tasks.rehearsal.rehearse import parts_of, remembered
 
     planned = make_plan(name)
     opened = open_store(store_url(store))
@@ -83,11 +86,34 @@ def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, a
     is_there = "://" in opened.url or Path(opened.url).exists()
     left, cloud = expected(planned, ledger if is_there else None), planned.cloud
     budgets = [] if cloud is None else Purse(opened, ledger.run_id, cloud.budget, time.time).fits(left)
+    rehearsed = remembered(parts_of(planned), library_of_named(name))
     if as_json:
         limits = [fit._asdict() | {"fits": fit.fits} for fit in budgets]
-        print_json(left.model_dump(mode="json") | {"budgets": limits})
+        print_json(left.model_dump(mode="json") | {"budgets": limits} | document(rehearsed))
     else:
         terminal().print(render(left, budgets))
+        terminal().print(summary(rehearsed, name), soft_wrap=True, highlight=False, markup=False)
+
+
+@app.command(epilog="Examples: sweep rehearse full    sweep rehearse my/sweep.yaml --json")
+def rehearse(name: SweepName, as_json: JsonOption = False) -> None:
+    """Try every cell's command against the pinned vLLM's own configuration code. Needs no GPU and no weights.
+
+    Exit code 1 if a cell would not start, or is not what its label says. What was found out is remembered.
+    """
+    from configs.load import library_of_named
+    from flows.plans import make_plan
+    from flows.terminal.rehearsal_table import document, render
+    from tasks.rehearsal.rehearse import parts_of, rehearse
+
+    parts = parts_of(make_plan(name))
+    tell = Console(stderr=True)
+    found = rehearse(parts, library_of_named(name), lambda line: tell.print(line, highlight=False, markup=False))
+    if as_json:
+        print_json(document(found))
+    else:
+        terminal().print(render(found))
+    raise typer.Exit(1 if any(each.refusals for each in found) else 0)
 
 
 @app.command(epilog="Examples: sweep demo    sweep demo --store /tmp/mine    sweep demo --sweep tiny-quick")
@@ -179,15 +205,21 @@ def published(
         terminal().print(published_tables(judged), highlight=False)
 
 
-@app.command(epilog="Examples: sweep doctor    sweep doctor --store s3://bucket/prefix --json")
-def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
+@app.command(epilog="Examples: sweep doctor    sweep doctor full    sweep doctor --store s3://bucket/prefix --json")
+def doctor(
+    name: Annotated[str | None, typer.Argument(metavar="[SWEEP]", help="rehearse this sweep's cells, too")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Check this machine, and prove that a store honours conditional writes, before either is trusted.
+
+    With a sweep, its cells are rehearsed against the pinned engine, too.
 
     Exit code 1 if a line says problem. What the next command makes by itself, or only some sweeps need, is a remark.
     """
     from flows.terminal.doctor import examine
 
-    checks = examine(store_url(store))
+    checks = examine(store_url(store), name)
     if as_json:
         print_json({"checks": [check._asdict() for check in checks], "ok": all(check.ok for check in checks)})
     for check in [] if as_json else checks:

@@ -22,19 +22,21 @@ from urllib.parse import urlsplit
 import httpx
 
 from configs.evals.suites import SUITES, Framework
-from configs.load import ConfigError, load_engine, load_gpu_of_card
+from configs.load import ConfigError, library_of_named, load_engine, load_gpu_of_card
 from configs.secrets import FOR_NODES
 from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.api import enabled_clouds, offers
 from flows.clusters.skypilot.carried import values_of
 from flows.clusters.skypilot.remedies import explain
 from flows.clusters.skypilot.task_file import load_task, sky_task
+from flows.plans import make_plan
 from tasks.engine import program
 from tasks.engine.machine import state_dir
 from tasks.family.members import ON_REQUEST, RESTORE, SHIPPED, TRAIN, damage_of, folder_of, trained_dir
 from tasks.host import environments
 from tasks.host.hub import hub_cache, hub_home
 from tasks.place import gpu
+from tasks.rehearsal.rehearse import parts_of, rehearse
 from warehouse.ledger.store import Store, StoreError, open_store
 from warehouse.ledger.store.gs import GsStore
 from warehouse.ledger.store.proof import Check, check_store
@@ -62,9 +64,19 @@ SECRETS = {
 REMOTE_SERVER = "SKYPILOT_API_SERVER_ENDPOINT"
 
 
-def examine(store_url: str) -> list[Check]:
-    """Every check of this machine, of one store, and of the clouds."""
-    return [*_machine(), *serving_checks(), *_environments(), *_family(), *store_checks(store_url), *sky_checks()]
+def examine(store_url: str, sweep: str | None = None) -> list[Check]:
+    """Every check of this machine, of one store, of the clouds, and of a sweep's cells where one is named."""
+    machine = [*_machine(), *serving_checks(), *_environments(), *_family()]
+    return [*machine, *store_checks(store_url), *sky_checks(), *(rehearsal_checks(sweep) if sweep else ())]
+
+
+def rehearsal_checks(sweep: str) -> list[Check]:
+    """Whether the pinned engine would start each cell of a sweep."""
+    found = rehearse(parts_of(make_plan(sweep)), library_of_named(sweep), lambda _: None)
+    problems = [line for each in found for line in each.refusals]
+    said = "; ".join(problems) or f"{len(found)} commands of {sweep} are as vLLM wants them"
+    remedy = f"`bin/sweep rehearse {sweep}` says more" if problems else ""
+    return [Check("engine rehearsal", not problems, said, remedy)]
 
 
 def _machine() -> list[Check]:

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import cast
 
 import httpx
@@ -21,7 +22,7 @@ from configs.expand import default_run_id
 from configs.load import named_anywhere
 from configs.schema import Plan
 from flows.plans import engine_environments, family_members, framework_environments, make_plan, record_run
-from flows.preflight import require_datasets, require_machine
+from flows.preflight import require_datasets, require_machine, require_rehearsed
 from flows.results import answers_of, recommendations_table, results_table, unanswered_rows
 from flows.settling import require_budget
 from flows.terminal.flow_process import FlowProcess
@@ -60,6 +61,7 @@ def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, w
         BudgetExceeded: what is left of it would cost more than it may.
         DatasetUnreachable: an evaluation's items could not be read where it runs.
         OtherMachine, EngineUnavailable, ContainerUnavailable: this machine can't measure what it would have to.
+        WouldNotStart: the pinned engine would refuse a cell that is rented.
     """
     started, plan = time.monotonic(), make_plan(name)
     store = open_store(store_url)
@@ -67,6 +69,7 @@ def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, w
     ledger = Ledger(store, run_id or default_run_id(plan))
     require_datasets(plan, ledger)
     require_machine(plan, ledger)
+    require_rehearsed(plan, ledger, name, partial(console.print, highlight=False, markup=False))
     record_run(ledger, plan)
     require_budget(ledger, plan)
     if ProgressReader(ledger, plan).read().complete:

@@ -1,6 +1,6 @@
 """What the pinned vLLM makes of commands: its parser, its configuration, its model classes and its cache's arithmetic.
 
-Runs inside the engine's environment. On stdin one JSON document: `card` (name, memory_bytes, capability; or null for the
+Runs inside the engine's environment. On stdin one JSON document: `card` (name, memory_bytes, capability; null for the
 processor) and `cells`, each with `key`, `argv` (what follows `vllm serve`) and `env`. On stdout one line of JSON a
 cell: `key` and its facts (`Facts` of facts.py). vLLM is imported once, and each cell has a process forked from that.
 
@@ -96,13 +96,12 @@ def _in_a_process_of_its_own(parser: Any, cell: dict[str, Any], answers: TextIO)
 def _facts(parser: Any, argv: list[str], env: dict[str, str]) -> dict[str, Any]:
     """All that could be found out, until something was refused: then `error` says what, and `stage` where."""
     os.environ |= env
-    facts: dict[str, Any] = {"stage": "arguments", "error": None}
-    with _warnings() as facts["warnings"]:
-        try:
-            for found in _stages(parser, argv):
-                facts |= found
-        except (SystemExit, Exception) as error:
-            facts["error"] = f"{type(error).__name__}: {error}"[:LONGEST_FACT]
+    facts: dict[str, Any] = {"stage": "arguments", "error": None, "warnings": _kept_warnings()}
+    try:
+        for found in _stages(parser, argv):
+            facts |= found
+    except (SystemExit, Exception) as error:
+        facts["error"] = f"{type(error).__name__}: {error}"[:LONGEST_FACT]
     return facts
 
 
@@ -317,23 +316,21 @@ def _memory_bytes(config: Any) -> int:
     return int(current_platform.get_device_total_memory() * config.cache_config.gpu_memory_utilization)
 
 
-@contextmanager
-def _warnings() -> Iterator[list[str]]:
-    """Those warnings of vLLM in which an argument is judged."""
+def _kept_warnings() -> list[str]:
+    """Those warnings of vLLM, from now on, in which an argument is judged. Its loggers are set up anew by each command."""
     kept: list[str] = []
+    make = logging.getLogRecordFactory()
 
-    class Keeps(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            text = record.getMessage()
-            if record.levelno >= logging.WARNING and any(word in text for word in REMARKED) and text not in kept:
-                kept.append(text[:LONGEST_FACT])
+    def keeping(*args: Any, **more: Any) -> logging.LogRecord:
+        record = make(*args, **more)
+        if record.name.startswith("vllm") and record.levelno >= logging.WARNING:
+            text = record.getMessage()[:LONGEST_FACT]
+            if any(word in text for word in REMARKED) and text not in kept:
+                kept.append(text)
+        return record
 
-    handler = Keeps()
-    logging.getLogger("vllm").addHandler(handler)
-    try:
-        yield kept
-    finally:
-        logging.getLogger("vllm").removeHandler(handler)
+    logging.setLogRecordFactory(keeping)
+    return kept
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def findings(cell: Cell, gpu: Gpu, facts: Facts, steps: Sequence[MeasuredStep]) 
         found.append(_remark("model", facts.architecture, f"vLLM {PINNED} has no class for it: Transformers' is used"))
     if not cell.engine.is_pinned and not cell.engine.on_cpu:
         found = [each.model_copy(update={"is_fatal": False}) for each in found]
-        here = f"another vLLM than the {PINNED} that was asked: arguments, classes and defaults of its own are unchecked"
+        here = f"not the vLLM {PINNED} that was asked: its own arguments, classes and defaults are unchecked"
         found.append(_remark("engine", cell.engine.name, here))
     return sorted(found, key=lambda each: not each.is_fatal)
 
@@ -117,16 +117,15 @@ def _of_error(facts: Facts) -> Iterator[Finding]:
         remedy = f"a file in shapes/ with its hub id in `published_as`, or a network ({said})"
         yield _remark("model", "config.json", "could not be read: only the arguments were checked", remedy)
         return
-    name = _named_in(facts)
-    value = str(facts.arguments.get(name, facts.stage)) if name else facts.stage
-    remedy = f"change it {PLACES[name]}" if name in PLACES else "change it where the engine's or technique's file has it"
-    yield Finding(
-        argument=name or "vLLM", value=value, limit=said, remedy=remedy, is_fatal=facts.stage in FATAL_STAGES
-    )
+    name = _named_in(facts) or "vLLM"
+    value = str(facts.arguments.get(name, facts.stage))
+    remedy = f"another value {PLACES[name]}" if name in PLACES else "another value in the engine's or technique's file"
+    is_fatal = facts.stage in FATAL_STAGES
+    yield Finding(argument=name, value=value, limit=said, remedy=remedy, is_fatal=is_fatal)
 
 
 def _first_words(error: str) -> str:
-    """vLLM's sentence without pydantic's frame around it, in one line."""
+    """The sentence that vLLM says, in one line, without pydantic's frame around it."""
     text = error.partition("Value error, ")[2] or error.partition(": ")[2] or error
     text = re.split(r"\[type=|\n\s*For further", text)[0]
     return " ".join(text.split())[:300]
@@ -142,7 +141,7 @@ def _named_in(facts: Facts) -> str | None:
 def _of_label(cell: Cell, facts: Facts) -> Iterator[Finding]:
     """A precision that is none: no layer is quantized though it promises so, or some are though it says 16 bits."""
     computing = [layer for layer in facts.layers if layer.method != "none" and not layer.is_embedding]
-    if not computing or cell.model.shape is not None and cell.precision.quantization is None:
+    if not computing:
         return
     narrow = sum(layer.bytes for layer in computing if layer.quantized)
     wide = sum(layer.bytes for layer in computing if not layer.quantized)
@@ -188,13 +187,15 @@ def _of_memory(cell: Cell, gpu: Gpu, facts: Facts) -> Iterator[Finding]:
 
 
 def _of_suite(cell: Cell, facts: Facts, steps: Sequence[MeasuredStep]) -> Iterator[Finding]:
-    """Requests of the suite that wait or are preempted because the cache doesn't hold them together."""
+    """Timed requests that wait or are preempted because the cache doesn't hold them together; what isn't timed may."""
     if facts.requests is None or facts.max_model_len is None:
         return
-    room = facts.requests * facts.max_model_len
+    tokens_kept = facts.requests * facts.max_model_len
     for step in steps:
-        longest = max((tokens for _, tokens in step.longest_requests(cell)), default=0)
-        many = max((cell.serving.together(work.concurrency) for work in step.workload(cell)), default=1)
-        if many > 1 and many * longest > room:
-            limit = f"the cache holds about {room / longest:.0f} of its longest requests ({longest} tokens) at a time"
-            yield _remark(f"step {step.step}", f"{many} requests at once", limit)
+        for work in step.workload(cell) if step.is_timed and step.why_not(cell) is None else ():
+            many = cell.serving.together(work.concurrency)
+            tokens = work.prompt_tokens + max(work.output_tokens, work.longest_output_tokens)
+            if many > 1 and many * tokens > tokens_kept:
+                limit = f"the cache holds about {tokens_kept / tokens:.0f} requests of {tokens} tokens at a time"
+                yield _remark(f"step {step.step}", f"{many} requests at once", limit)
+                break

@@ -10,7 +10,9 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,16 +95,14 @@ def rehearse(parts: Sequence[Part], library: Library, tell: Tell) -> list[Rehear
 
     Raises RehearsalFailed: the engine's environment can't be made, or its vLLM doesn't start.
     """
-    asked = {part: _request(part, library) for part in parts}
-    missing = [part for part in parts if _kept(asked[part]) is None]
+    asked = [_request(part, library) for part in parts]
+    missing = {each.key: each for each in asked if _kept(each) is None}
     fresh: dict[str, Facts] = {}
-    for card in dict.fromkeys(json.dumps(asked[part].card) for part in missing):
-        group = [asked[part] for part in missing if json.dumps(asked[part].card) == card]
-        names = {asked[part].key: part.label for part in missing}
-        for key, facts in _run(group, tell):
+    for card in dict.fromkeys(json.dumps(each.card) for each in missing.values()):
+        for key, facts in _run([each for each in missing.values() if json.dumps(each.card) == card], tell):
             fresh[key] = facts
-            tell(f"rehearsed {len(fresh)} of {len(missing)}: {names[key]}")
-    return [_judged(part, _kept(asked[part]) or fresh.get(asked[part].key)) for part in parts]
+            tell(f"rehearsed {len(fresh)} of {len(missing)}: {missing[key].part.label}")
+    return [_judged(each.part, _kept(each) or fresh.get(each.key)) for each in asked]
 
 
 def remembered(parts: Iterable[Part], library: Library) -> list[Rehearsed]:
@@ -123,23 +123,33 @@ def _judged(part: Part, facts: Facts | None) -> Rehearsed:
 
 class _Request(NamedTuple):
     key: str
+    part: Part
     card: dict[str, Any] | None
-    argv: list[str]
-    env: dict[str, str]
+    weights: _Checkpoint
+    draft: _Checkpoint | None
+
+    def document(self) -> dict[str, Any]:
+        """What the engine's side is asked; folders of shapes are written for it."""
+        cell, env = self.part.cell, dict[str, str]()
+        draft = self.draft.place() if self.draft is not None else None
+        if self.weights.is_here and (self.draft is None or self.draft.is_here):
+            env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+        argv = serve_words(cell, self.weights.place(), draft, PORT)
+        return {"key": self.key, "argv": argv, "env": env | _variables(cell)}
 
 
 def _request(part: Part, library: Library) -> _Request:
     cell = part.cell
     weights = _checkpoint(cell, cell.model, library)
     draft = _checkpoint(cell, cell.draft, library) if cell.draft is not None else None
-    argv = serve_words(cell, weights.name, draft and draft.name, PORT)
-    env = {**cell.engine.env, **cell.technique.engine_env}
-    if weights.is_here and (draft is None or draft.is_here):
-        env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    card = _card(part)
-    decides = [RECIPE, folder_of("engine-cpu").name, card, argv, env, weights.content, draft and draft.content]
+    card, words = _card(part), serve_words(cell, weights.content, draft and draft.content, PORT)
+    decides = [RECIPE, folder_of("engine-cpu").name, card, words, _variables(cell)]
     key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:32]
-    return _Request(key, card, argv, env)
+    return _Request(key, part, card, weights, draft)
+
+
+def _variables(cell: Cell) -> dict[str, str]:
+    return {**cell.engine.env, **cell.technique.engine_env}
 
 
 def _card(part: Part) -> dict[str, Any] | None:
@@ -152,29 +162,24 @@ def _card(part: Part) -> dict[str, Any] | None:
 
 
 class _Checkpoint(NamedTuple):
-    name: str
+    """What vLLM is given for a checkpoint, and what tells its content."""
+
     content: str
-    is_here: bool
+    place: Callable[[], str]
+    is_here: bool = True
 
 
 def _checkpoint(cell: Cell, source: Model | Draft, library: Library) -> _Checkpoint:
-    """What vLLM is given for a checkpoint: a folder with its config.json where one is here, else its hub id."""
-    folder = _folder(cell, source, library)
-    if folder is None:
-        return _Checkpoint(str(source.hub_id), str(source.revision), is_here=False)
-    config = folder / "config.json"
-    content = hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else "no config.json"
-    return _Checkpoint(str(folder), content, is_here=True)
-
-
-def _folder(cell: Cell, source: Model | Draft, library: Library) -> Path | None:
+    """Its folder where a config.json is here: of a shape, a user's own folder, the demo family; else its hub id."""
     if source.family_member is not None:
-        return members.folder_of(source.family_member)
+        return _Checkpoint(f"family:{source.revision}", partial(str, members.folder_of(source.family_member)))
     shape = cell.shape_named(source.shape) if source.shape is not None else _published(source.hub_id, library)
     if shape is not None:
-        return write_shape(shape, user_cache() / "shapes")
+        return _Checkpoint(shape.model_dump_json(), lambda: str(write_shape(shape, user_cache() / "shapes")))
     local = Path(str(source.hub_id)).expanduser()
-    return local if local.is_absolute() and local.is_dir() else None
+    if local.is_absolute() and (config := local / "config.json").is_file():
+        return _Checkpoint(hashlib.sha256(config.read_bytes()).hexdigest(), partial(str, local))
+    return _Checkpoint(f"{source.hub_id}@{source.revision}", partial(str, source.hub_id), is_here=False)
 
 
 def _published(hub_id: str | None, library: Library) -> CheckpointShape | None:
@@ -200,33 +205,41 @@ def _keep(key: str, facts: Facts) -> None:
     half.replace(place)
 
 
-def _run(requests: Sequence[_Request], tell: Tell) -> Iterable[tuple[str, Facts]]:
+def _run(requests: Sequence[_Request], tell: Tell) -> Iterator[tuple[str, Facts]]:
     """Ask the pinned vLLM in one process; a network that wasn't there may be there next time, so that isn't kept."""
     python = environments.ensure("engine-cpu", tell=tell)
     tell(f"vLLM's configuration code starts, for {len(requests)} commands")
     env = without_secrets(os.environ) | {"PYTHONPATH": str(ROOT), "VLLM_LOGGING_LEVEL": "WARNING"}
     if TOKEN in os.environ:
         env[TOKEN] = os.environ[TOKEN]
-    cells = [{"key": each.key, "argv": each.argv, "env": each.env} for each in requests]
     log = user_cache() / "rehearsals" / "log.txt"
     log.parent.mkdir(parents=True, exist_ok=True)
+    question = json.dumps({"card": requests[0].card, "cells": [each.document() for each in requests]})
     words = [str(python), "-P", "-m", "tasks.rehearsal.engine_side"]
-    with log.open("w", encoding="utf-8") as errors:
-        asking = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=env)
-        assert asking.stdin is not None and asking.stdout is not None
+    pipe = subprocess.PIPE
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=env) as asking,
+    ):
         try:
-            asking.stdin.write(json.dumps({"card": requests[0].card, "cells": cells}))
-            asking.stdin.close()
-            for line in asking.stdout:
+            for line in _answers(asking, question):
                 answer = json.loads(line)
                 facts = Facts.model_validate(answer)
                 if facts.stage != "process" and not facts.is_unreachable:
                     _keep(answer["key"], facts)
                 yield answer["key"], facts
-        finally:
+        except BaseException:
             asking.kill()
-            code = asking.wait()
-            asking.stdout.close()
-    if code not in (0, -9):
+            raise
+    if asking.returncode != 0:
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-        raise RehearsalFailed(f"the rehearsal's vLLM ended with code {code} ({' '.join(last)}): its log is {log}")
+        ended = f"the rehearsal's vLLM ended with code {asking.returncode} ({' '.join(last)})"
+        raise RehearsalFailed(f"{ended}: its log is {log}")
+
+
+def _answers(asking: subprocess.Popen[str], question: str) -> Iterator[str]:
+    assert asking.stdin is not None and asking.stdout is not None
+    with suppress(BrokenPipeError):  # it died: its code says so
+        asking.stdin.write(question)
+        asking.stdin.close()
+    yield from asking.stdout

@@ -41,6 +41,26 @@ ENGINE = "name: own\nenvironment: engine-cpu\n{field}: [{args}]\n"
         ("args", "--max_num_seqs, '4'", "accepted: in `serving`, as max_num_seqs"),
         ("args", "--quantization, fp8", "accepted: in the precision's file"),
         ("args", "-q=fp8", "accepted: in the precision's file"),
+        ("args", "--quantiz, fp8", "accepted: in the precision's file"),
+        ("args", "--gpu-memory-util, '0.5'", "accepted: in `serving`, as gpu_memory_utilization"),
+        ("args", "--max-model, '4096'", "accepted: in `serving`, as max_model_len"),
+        ("args", "--enable-prefix-cach", "accepted: in `serving`, as prefix_cache"),
+        ("args", "--speculative-conf, '{}'", "accepted: in the technique's file, as speculative_config"),
+        ("args", "--spec-method, ngram", "accepted: in the technique's file, as method"),
+        ("draft_args", "--spec-tokens, '2'", "accepted: in the row, as k"),
+        ("args", "-dc, '{}'", "accepted: in the row, as denoising_steps or canvas_length"),
+        ("args", "--config, serve.yaml", "accepted: its lines as words"),
+        ("args", "--disable-log-stats", "speeds are held against these counters"),
+        ("args", "--api-key, abc", "speaks plain HTTP"),
+        ("args", "--ssl-keyfile, k", "speaks plain HTTP"),
+        ("args", "--root-path=/v1x", "speaks plain HTTP"),
+        (
+            "args",
+            "--tensor-parallel-size 8",
+            "one word with a blank in its flag; accepted: two, '--tensor-parallel-size', '8'",
+        ),
+        ("args", "--swap-space=16", r"is no argument of vLLM 0\.32\.0"),
+        ("args", "--enable-expert-paralel", "accepted: --enable-expert-parallel"),
         ("args", "--enable-prefix-caching", "accepted: in `serving`, as prefix_cache"),
         ("args", "--speculative-config.num_speculative_tokens=7", "accepted: in the technique's file"),
         ("draft_args", "--revision=main", "accepted: in the model's file, as revision"),
@@ -51,6 +71,28 @@ def test_an_engine_takes_nothing_of_its_cells(write: Write, sweep_text: str, fie
     write(ENGINE.format(field=field, args=f"--enforce-eager, {args}"), "engines/own.yaml")
     with pytest.raises(ConfigError, match=rf"own\.yaml:3: {field}\[1\]: .*{named}"):
         load_sweep(write(sweep_text.replace("vllm-cpu", "own")))
+
+
+@pytest.mark.parametrize("file", ["engines/own.yaml", "techniques/wide.yaml"])
+def test_nobody_locks_out_the_client(write: Write, sweep_text: str, file: str) -> None:
+    engine, technique = ENGINE.format(field="args", args="--enforce-eager"), TECHNIQUE.format(args="--enforce-eager")
+    write(engine + "env: {VLLM_API_KEY: abc}\n" * file.startswith("engines"), "engines/own.yaml")
+    write(technique + "engine_env: {VLLM_API_KEY: abc}\n" * file.startswith("techniques"), "techniques/wide.yaml")
+    with pytest.raises(ConfigError, match=rf"{file}:4: .*VLLM_API_KEY would lock out the client"):
+        load_sweep(write(sweep_text.replace("vllm-cpu", "own") + ROW))
+
+
+CARDS = {
+    "--tensor-parallel, '4'": 4, "-tp=4": 4, "--tensor_parallel_size=4": 4, "-tp, '2', -pcp, '2'": 4,
+    "-pp, '2', -dp, '3'": 6, "-tp, '8', -dcp, '8'": 8, "-tp, '2', -tp, '4'": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("args", CARDS)
+def test_cards_are_counted_as_the_engine_counts_them(write: Write, sweep_text: str, args: str) -> None:
+    write(f"name: own\nimage: an/image\nargs: [{args}]\n", "engines/own.yaml")
+    plan = expand(load_sweep(write(sweep_text.replace("vllm-cpu", "own"))))
+    assert {planned.cell.cards for planned in plan.cells} == {CARDS[args]}
 
 
 def test_a_technique_takes_no_argument_from_its_cells(write: Write, sweep_text: str) -> None:
