@@ -317,7 +317,7 @@ def _memory_bytes(config: Any) -> int:
 
 
 def _kept_warnings() -> list[str]:
-    """Those warnings of vLLM, from now on, in which an argument is judged. Its loggers are set up anew by each command."""
+    """Those warnings of vLLM from now on in which an argument is judged; each command sets up its loggers anew."""
     kept: list[str] = []
     make = logging.getLogRecordFactory()
 

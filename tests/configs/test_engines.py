@@ -41,7 +41,7 @@ ENGINE = "name: own\nenvironment: engine-cpu\n{field}: [{args}]\n"
         ("args", "--max_num_seqs, '4'", "accepted: in `serving`, as max_num_seqs"),
         ("args", "--quantization, fp8", "accepted: in the precision's file"),
         ("args", "-q=fp8", "accepted: in the precision's file"),
-        ("args", "--quantiz, fp8", "accepted: in the precision's file"),
+        ("args", "--quantization-conf, '{}'", "accepted: in the precision's file"),
         ("args", "--gpu-memory-util, '0.5'", "accepted: in `serving`, as gpu_memory_utilization"),
         ("args", "--max-model, '4096'", "accepted: in `serving`, as max_model_len"),
         ("args", "--enable-prefix-cach", "accepted: in `serving`, as prefix_cache"),
@@ -57,7 +57,7 @@ ENGINE = "name: own\nenvironment: engine-cpu\n{field}: [{args}]\n"
         (
             "args",
             "--tensor-parallel-size 8",
-            "one word with a blank in its flag; accepted: two, '--tensor-parallel-size', '8'",
+            "a blank in its flag; accepted: two, '--tensor-parallel-size', '8'",
         ),
         ("args", "--swap-space=16", r"is no argument of vLLM 0\.32\.0"),
         ("args", "--enable-expert-paralel", "accepted: --enable-expert-parallel"),
@@ -78,7 +78,7 @@ def test_nobody_locks_out_the_client(write: Write, sweep_text: str, file: str) -
     engine, technique = ENGINE.format(field="args", args="--enforce-eager"), TECHNIQUE.format(args="--enforce-eager")
     write(engine + "env: {VLLM_API_KEY: abc}\n" * file.startswith("engines"), "engines/own.yaml")
     write(technique + "engine_env: {VLLM_API_KEY: abc}\n" * file.startswith("techniques"), "techniques/wide.yaml")
-    with pytest.raises(ConfigError, match=rf"{file}:4: .*VLLM_API_KEY would lock out the client"):
+    with pytest.raises(ConfigError, match=rf"{file}:\d: .*VLLM_API_KEY would lock out the client"):
         load_sweep(write(sweep_text.replace("vllm-cpu", "own") + ROW))
 
 

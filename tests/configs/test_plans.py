@@ -191,8 +191,8 @@ def test_the_true_one_is_the_published_machine_served_as_published_there_and_bac
     assert forecast(planned, {}).droppable == 8
     engine = planned.cells[0].cell.engine
     assert (planned.gpu.name, planned.cloud, planned.cells[0].spot) == ("gb10", None, False)
-    said = {name: argument(engine.args, name) for name in ("--kv-cache-dtype", "--max-num-batched-tokens")}
-    assert said == {"--kv-cache-dtype": "fp8", "--max-num-batched-tokens": "4096"}
+    said = {name: argument(engine.args, name) for name in ("kv_cache_dtype", "max_num_batched_tokens")}
+    assert said == {"kv_cache_dtype": "fp8", "max_num_batched_tokens": "4096"}
     assert any("gemma4_mtp.py" in word for word in engine.command or ())
     assert {each.cell.serving.max_model_len for each in planned.cells} == {4096}
 

@@ -187,7 +187,7 @@ def canvases(write: Write) -> tuple[PlannedCell, ...]:
 
 
 def test_steps_and_canvas_of_a_row_reach_the_engine(canvases: tuple[PlannedCell, ...], tmp_path: Path) -> None:
-    said = [argument(engine_command(each.cell, 1, tmp_path).argv, "--diffusion-config") for each in canvases]
+    said = [argument(engine_command(each.cell, 1, tmp_path).argv, "diffusion_config") for each in canvases]
     assert said.pop(0) is None, "its checkpoint decides"
     both, canvas = (
         {"canvas_length": length, "max_denoising_steps": steps} for length, steps in ((256, 8), (128, None))

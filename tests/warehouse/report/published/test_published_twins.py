@@ -222,8 +222,8 @@ def test_what_a_write_up_served_is_served_by_its_sweep_and_its_dflash_drafts_wit
     backends = {cell.technique.method: cell.technique.speculative_config.get("attention_backend") for cell in cells}
     assert backends == {"ar": None, "mtp": None, "dflash": "flash_attn"}
     for args in (cell.engine.args for cell in cells):
-        assert argument(args, "--max-num-batched-tokens") == "4096"
-        assert argument(args, "--attention-backend") == "TRITON_ATTN" and "--language-model-only" in args
+        assert argument(args, "max_num_batched_tokens") == "4096"
+        assert argument(args, "attention_backend") == "TRITON_ATTN" and "--language-model-only" in args
     assert {cell.serving.max_model_len for cell in cells} == {32768}
 
 
