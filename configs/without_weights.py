@@ -21,6 +21,9 @@ class CheckpointShape(Frozen):
     name: str
     config: dict[str, JsonValue]
     generation: dict[str, JsonValue] = Field(default_factory=dict)
+    published_as: tuple[str, ...] = Field(
+        (), exclude=True, description="hub ids of which this is the config, towers aside; no part of a cell"
+    )
 
     @property
     def has_parts(self) -> bool:
