@@ -61,5 +61,5 @@ def test_the_cache_s_number_formats_are_those_of_the_pinned_engine(facts: dict[s
     assert set(KV_FORMATS) == set(facts["formats"])
     said = {name: size for name, size in facts["formats"].items() if size is not None}
     assert {"fp8", "int4_per_token_head", "turboquant_k8v4", "ultraquant_4bit"} <= set(said)
-    one_head = KvCacheLayout(layers=1, kv_heads=1, head_dim=HEAD_DIM)
+    one_head = KvCacheLayout.model_validate({"layers": 1, "kv_heads": 1, "head_dim": HEAD_DIM})
     assert {name: one_head.bytes_kept(KV_FORMATS[name]) for name in said} == said

@@ -144,7 +144,7 @@ def test_while_an_answer_grows_beyond_what_is_read_each_step_counts_by_its_own()
 @pytest.mark.parametrize(
     ("dtype", "value_bytes"),
     [
-        ("bfloat16", 2), ("fp8_e4m3", 1), ("int8_per_token_head", 520 / 512), ("int4_per_token_head", 264 / 512),
+        ("bfloat16", 2), ("fp8_e4m3", 1), ("int8_per_token_head", 516 / 512), ("int4_per_token_head", 260 / 512),
         ("nvfp4", 0.5625), ("turboquant_k8v4", (512 + 256 + 4) / 1024), ("turboquant_3bit_nc", (384 + 6) / 1024),
         ("a-newer-engines-8bit", 0),
     ],
