@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, JsonValue
 
 from configs.frozen import Frozen, Grown
+from configs.kv_cache import KV_FORMATS, UNKNOWN_FORMAT, KvCacheLayout, KvFormat
 from configs.vllm_arguments import PINNED, given_by, number_of
 from configs.without_weights import CheckpointShape, ReplayedAcceptance
 
@@ -79,17 +80,6 @@ PARALLEL = (*A_COPY, "data_parallel_size")
 """All that multiply into the cards of an engine; decode context parallelism uses those of tensor parallelism."""
 
 
-class KvCacheLayout(Frozen):
-    """What one token costs in key/value cache, in layers that keep every token: ceilings are computed from it.
-
-    Others (sliding window, linear attention) hold a constant amount; without them the ceiling stays above the true one.
-    """
-
-    layers: int = Field(gt=0, description="layers that keep every token")
-    kv_heads: int = Field(gt=0)
-    head_dim: int = Field(gt=0)
-
-
 class Model(Grown):
     """A target checkpoint and its facts. Exactly one of `hub_id`, `family_member` and `shape` names its weights."""
 
@@ -99,7 +89,11 @@ class Model(Grown):
     revision: str | None = None
     family_member: str | None = None
     total_params_b: float = Field(gt=0, description="total parameters, billions")
-    active_params_b: float = Field(gt=0, description="parameters read per token, billions")
+    active_params_b: float = Field(
+        gt=0,
+        description="parameters read per decoded token, billions: shared layers, the experts used and the output head; "
+        "no towers, no MTP head, and the input embedding only where it is the output head too",
+    )
     kv: KvCacheLayout | None = None
     reasoning_parser: str | None = None
     chat_template_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
@@ -114,8 +108,8 @@ class Model(Grown):
 
     @property
     def is_moe(self) -> bool:
-        """Whether a token is worked on by some of its parameters only."""
-        return self.active_params_b < self.total_params_b
+        """Whether a token is worked on by some experts only; towers and an embedding are less than half of a model."""
+        return self.active_params_b < self.total_params_b / 2
 
     @property
     def compared_as(self) -> str:
@@ -244,17 +238,32 @@ class Cell(Grown):
         return prod(number_of(self.engine_words, name) for name in A_COPY)
 
     @property
-    def kv_bytes_per_token(self) -> float:
-        """Key and value of one token in all layers that keep it, at the least; 0 where the model's file doesn't say."""
-        kv, asked = self.model.kv, argument(self.engine_words, "kv_cache_dtype") or "auto"
-        if kv is None:
-            return 0.0
-        if asked == "auto":  # 16 bits, but for a quantised checkpoint, which may ask for fewer by itself
+    def kv_cache_dtype(self) -> str:
+        """What the engine is told of the cache's number format; `auto` if nothing."""
+        return argument(self.engine_words, "kv_cache_dtype") or "auto"
+
+    @property
+    def kv_format(self) -> KvFormat:
+        """The cache's number format, the least that it may be.
+
+        A checkpoint that is quantised already may ask for nvfp4 by itself, and vLLM chooses 8 bits for some sparse
+        attentions (`resolve_kv_cache_dtype_string` and `GlmMoeDsaForCausalLM` of vLLM 0.32.0).
+        """
+        asked = self.kv_cache_dtype
+        if asked == "auto":
             made_while_loading = self.precision.quantization is not None or self.precision.dtype is not None
-            value = 2.0 if made_while_loading else 1.0
-        else:
-            value = 2.0 if asked in ("bfloat16", "float16") else 1.0 if "8" in asked else 0.5
-        return 2 * kv.layers * kv.kv_heads * kv.head_dim * value
+            is_sparse = self.model.kv is not None and self.model.kv.reads_at_most is not None
+            asked = "nvfp4" if not made_while_loading else "fp8" if is_sparse else "auto"
+        return KV_FORMATS.get(asked, UNKNOWN_FORMAT)
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """Cache of one token in all layers that keep it, at the least; 0 where the model's file doesn't say."""
+        return 0.0 if self.model.kv is None else self.model.kv.bytes_kept(self.kv_format)
+
+    def kv_bytes_read(self, tokens: float) -> float:
+        """Cache that a step reads of a sequence with so many tokens, at the least; 0 where nobody says."""
+        return 0.0 if self.model.kv is None else self.model.kv.bytes_read(self.kv_format, tokens)
 
     @property
     def label(self) -> str:

@@ -137,8 +137,9 @@ def shape_names(model: Model, draft: Draft | None) -> list[str]:
 
 
 def shapes_of(model: Model, draft: Draft | None, library: Library) -> tuple[CheckpointShape, ...]:
-    """These shapes; raises `ConfigError` where a name has no file, or its file is wrong."""
-    return tuple(library.load("shapes", name, CheckpointShape) for name in shape_names(model, draft))
+    """These shapes, as a stored plan has them; raises `ConfigError` where a name has no file, or its file is wrong."""
+    loaded = (library.load("shapes", name, CheckpointShape) for name in shape_names(model, draft))
+    return tuple(shape.model_copy(update={"published_as": ()}) for shape in loaded)
 
 
 class PlannedCell(Grown):

@@ -138,10 +138,12 @@ AUTO_GPU = "auto"
 
 
 def model_faults(model: Model) -> Iterator[Fault]:
-    """No source of weights or several, and real weights of a shape or together with a made-up routing."""
+    """No source of weights or several, real weights of a shape or with a made-up routing, an unclear cache."""
     yield from _source_faults(model)
     if (model.shape or model.routing) and model.weights == "real":
         yield ("weights",), "a shape has no weights, real ones have a router; accepted: weights: dummy"
+    if model.kv is not None:
+        yield from model.kv.faults()
 
 
 def suite_faults(suite: Suite, document: Document) -> Iterator[Fault]:

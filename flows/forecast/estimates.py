@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 from configs.cell import Cell, Gpu
 from configs.checks.engine import memory_gb, weights_gb
+from configs.kv_cache import KV_FORMATS, KvFormat
 from configs.load import AUTO_GPU
 from configs.schema import Plan, PlannedCell
 from configs.step import MeasuredStep, Work
@@ -42,8 +43,6 @@ STEP_OVERHEAD_S = 0.0032  # per decoding step, explained by neither (launches, s
 GENERATE_OVERHEAD_S = 0.09
 """The same of Hugging Face's `generate`, which launches every kernel by itself: the AR row of mtp-transformers-h100,
 8.8 tok/s, less what its weights take to be read. Our guards call that row too slow for its card; it is the only one."""
-
-KV_BYTES_PER_VALUE = 2  # the key/value cache stays in 16 bits, whatever the weights are
 
 GAIN_BY_METHOD = {
     "ar": 1.0,
@@ -86,7 +85,7 @@ def decode_tok_s(cell: Cell, gpu: Gpu, context_tokens: int, at_once: int = 1) ->
         alone = CPU_GENERATE_TOK_S if generates else CPU_TOK_S
         return alone * gain * _effective(min(at_once, CPU_MOST_AT_ONCE))
     batch = at_once / _groups(cell, at_once)
-    read_gb = _weights_read_gb(cell, batch) + batch * kv_gb(cell, context_tokens)
+    read_gb = _weights_read_gb(cell, batch) + batch * _kv_read_gb(cell, context_tokens)
     read_s = read_gb / (gpu.bandwidth_gb_s * cell.tensor_parallel * BANDWIDTH_EFFICIENCY)
     overhead_s = GENERATE_OVERHEAD_S if generates else STEP_OVERHEAD_S
     step_s = max(read_s, compute_s(cell, gpu, at_once, at_once)) + overhead_s
@@ -111,11 +110,21 @@ def compute_s(cell: Cell, gpu: Gpu, tokens: int, at_once: int) -> float:
 
 
 def kv_gb(cell: Cell, context_tokens: int) -> float:
-    """Gigabytes of key/value cache of one request; 0 where the model's file doesn't say."""
+    """Gigabytes of key/value cache that one request takes; 0 where the model's file doesn't say.
+
+    In 16 bits whatever the weights are, unless the engine is told otherwise.
+    """
     kv = cell.model.kv
-    if kv is None:
-        return 0.0
-    return context_tokens * 2 * kv.layers * kv.kv_heads * kv.head_dim * KV_BYTES_PER_VALUE / 1e9
+    return 0.0 if kv is None else context_tokens * kv.bytes_kept(_kv_format(cell)) / 1e9
+
+
+def _kv_read_gb(cell: Cell, context_tokens: int) -> float:
+    kv = cell.model.kv
+    return 0.0 if kv is None else kv.bytes_read(_kv_format(cell), context_tokens) / 1e9
+
+
+def _kv_format(cell: Cell) -> KvFormat:
+    return KV_FORMATS.get(cell.kv_cache_dtype, KV_FORMATS["auto"])
 
 
 def carried_requests(cell: Cell, gpu: Gpu, tokens: int) -> int | None:
@@ -147,6 +156,8 @@ def _weights_read_gb(cell: Cell, batch: float) -> float:
     128 experts) 23 of 25 billion at 16 at a time, where 17 would be.
     """
     model = cell.model
+    if not model.is_moe:
+        return model.active_params_b * cell.precision.bytes_per_param
     share: float = 1 - (1 - min(1.0, model.active_params_b / model.total_params_b)) ** batch
     return share * weights_gb(cell)
 

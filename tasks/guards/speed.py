@@ -78,11 +78,13 @@ def step_bytes(cell: Cell, prompt_tokens: float, output_tokens: int, concurrency
 
     Of a mixture of experts a batch, or the check of a draft, reads more than one token's experts: it is a lower bound.
     So is the cache: where a step commits several tokens, steps may be more frequent early in an answer, so only the
-    prompt is sure to be there. Source: Pope et al., arXiv 2211.05102, section 2.
+    prompt is sure to be there. The first and the last step's mean is that of all, or less where an attention reads no
+    more than so many tokens. Source: Pope et al., arXiv 2211.05102, section 2.
     """
-    written = (output_tokens - 1) / 2 if cell.technique.is_baseline else 0.0
+    written = output_tokens - 1 if cell.technique.is_baseline else 0
     weights = cell.model.active_params_b * 1e9 * cell.precision.bytes_per_param
-    return weights + cell.serving.together(concurrency) * (prompt_tokens + written) * cell.kv_bytes_per_token
+    cache = (cell.kv_bytes_read(prompt_tokens) + cell.kv_bytes_read(prompt_tokens + written)) / 2
+    return weights + cell.serving.together(concurrency) * cache
 
 
 def ceiling_tok_s(cell: Cell, gpu: Gpu, bytes_read: float, per_step: float | None, concurrency: int) -> float | None:

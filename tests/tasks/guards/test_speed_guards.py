@@ -121,6 +121,41 @@ def test_of_an_argument_given_twice_the_technique_s_counts_as_it_stands_behind()
     assert cell.model_copy(update={"technique": technique}).kv_bytes_per_token == 2 * cell.kv_bytes_per_token
 
 
+@pytest.mark.parametrize("args", ["", "--kv-cache-dtype fp8", "--kv-cache-dtype fp8_ds_mla"])
+@pytest.mark.parametrize(("prompt_tokens", "concurrency"), [(512, 1), (32768, 64), (131072, 32)])
+def test_a_sparse_attention_is_not_held_to_tokens_that_it_does_not_read(
+    args: str, prompt_tokens: int, concurrency: int
+) -> None:
+    """Of 61 layers a token reads 656 bytes of up to 2048 others, and 132 of each one's index key (vLLM on Hopper)."""
+    cell = cell_of("deepseek-v3.2", args=f"-tp 8 {args}")
+    cache = concurrency * 61 * (min(prompt_tokens, 2048) * 656 + prompt_tokens * 132)
+    true = cell.model.active_params_b * 1e9 + cache
+    cell = cell.model_copy(update={"technique": load_technique("mtp-embedded")})  # only the prompt is sure to be there
+    assert 0.9 * true < speed.step_bytes(cell, prompt_tokens, 512, concurrency) <= true
+
+
+def test_while_an_answer_grows_beyond_what_is_read_each_step_counts_by_its_own() -> None:
+    cell = cell_of("deepseek-v3.2")
+    each = [cell.kv_bytes_read(1000 + written) for written in range(3000)]
+    read = speed.step_bytes(cell, 1000, 3000, 1) - cell.model.active_params_b * 1e9
+    assert 0.8 * sum(each) / 3000 < read <= sum(each) / 3000
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value_bytes"),
+    [
+        ("bfloat16", 2), ("fp8_e4m3", 1), ("int8_per_token_head", 516 / 512), ("int4_per_token_head", 260 / 512),
+        ("nvfp4", 0.5625), ("turboquant_k8v4", (512 + 256 + 4) / 1024), ("turboquant_3bit_nc", (384 + 6) / 1024),
+        ("a-newer-engines-8bit", 0),
+    ],
+)  # fmt: skip
+def test_a_cache_s_number_format_is_looked_up_and_an_unknown_one_lowers_no_ceiling(
+    dtype: str, value_bytes: float
+) -> None:
+    cell = cell_of(args=f"--kv-cache-dtype {dtype}")
+    assert cell.kv_bytes_per_token == pytest.approx(10 * 4 * 2 * 512 * value_bytes)
+
+
 def request(ttft_ms: float | None, wall_ms: float, queue: float = 0.1, made: float = 9.0, rest: float = 650.0) -> Any:
     return {
         "ttft_ms": ttft_ms, "wall_s": wall_ms / 1000, "engine_queue_ms": queue, "engine_ttft_ms": made,

@@ -275,7 +275,7 @@ def bandwidth_use(planned: PlannedCell, windows: Rows, cards: int, prompt_tokens
         return None
     tokens = (prompt_tokens or windows[0]["context_tokens"] or 0) + answer_tokens / 2
     weights = cell.model.active_params_b * 1e9 * cell.precision.bytes_per_param
-    cache = together * tokens * cell.kv_bytes_per_token
+    cache = together * cell.kv_bytes_read(tokens)
     seconds = fsum(window["wall_s"] for window in windows)
     return (weights + cache) * steps / together / seconds / (gpu.bandwidth_gb_s * 1e9 * cards)
 
