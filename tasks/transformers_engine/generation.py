@@ -4,8 +4,9 @@ transformers reports no acceptance. So `CandidateGenerator.update_candidate_stra
 wrapped (transformers 5.19, `generation/utils.py`, `_assisted_decoding`). `generate` calls it once per step with the
 logits of the drafted tokens and of one more, and with the number that it keeps.
 
-K is constant (`loading.load`). A step drafts fewer near the answer's end, and prompt lookup also where it finds
-less. Accepted tokens are those that are committed beyond one a step. Nothing after an answer's end is counted.
+K is constant, or where a schedule begins (`--num-assistant-tokens-schedule`): two more after a draft that was kept
+whole, else one fewer. A step drafts fewer near the answer's end, and prompt lookup also where it finds less. Accepted
+tokens are those that are committed beyond one a step. Nothing after an answer's end is counted.
 """
 
 from __future__ import annotations
