@@ -41,7 +41,7 @@ def method_faults(technique: Technique) -> Iterator[Fault]:
 def drafting_faults(cell: Cell) -> Iterator[Fault]:
     """What its engine can't draft with, and a K that no step of it can draft, by the row's field."""
     technique, engine = cell.technique, cell.engine
-    is_pinned = engine.on_cpu or (engine.command is None and (engine.image or "").endswith(f":v{PINNED_VLLM}"))
+    is_pinned = engine.on_cpu or (engine.command is None and f":v{PINNED_VLLM}" in (engine.image or ""))
     if engine.kind == "vllm" and is_pinned and technique.facts.unserved:
         problem = f"vLLM {PINNED_VLLM} knows {technique.canonical} by name only: {technique.facts.unserved}"
         yield ("technique",), f"{problem}; accepted: an engine with a `command` of your own whose vLLM has it"
@@ -52,19 +52,22 @@ def drafting_faults(cell: Cell) -> Iterator[Fault]:
     if technique.canonical == "custom_class" and "." not in str(proposer):
         example = "speculative_config: {model: my_module.MyProposer}"
         yield ("technique",), f"{technique.name!r} names no class that drafts; accepted: a copy of it with {example}"
-    if cell.k is not None:
-        yield from _k_faults(cell, cell.k)
+    k = technique.speculative_config.get("num_speculative_tokens") if cell.k is None else cell.k
+    if isinstance(k, int):
+        for problem in _of_k(cell, k):
+            yield ("technique" if cell.k is None else "k",), f"{k} given, but {problem}"
 
 
-def _k_faults(cell: Cell, k: int) -> Iterator[Fault]:
+def _of_k(cell: Cell, k: int) -> Iterator[str]:
+    """Why no step drafts so many tokens, or some draft more, with what is accepted."""
     most, why = min(_limits(cell), key=lambda limit: limit[0])
     if k > most:
-        yield ("k",), f"{k} given, but {why}; accepted: {most} or fewer"
+        yield f"{why}; accepted: {most} or fewer"
     if (scheduled := _most_by_batch(cell.technique)) is not None and k < scheduled:
-        yield ("k",), f"{k} given, but {cell.technique.name!r} drafts up to {scheduled}; accepted: {scheduled}"
+        yield f"{cell.technique.name!r} drafts up to {scheduled}; accepted: {scheduled}"
     heads = cell.technique.facts.layers_of(drafter_config(cell))
     if heads is not None and k > heads and k % heads:
-        yield ("k",), f"{k} given, but its {heads} heads draft in turn; accepted: up to {heads}, or a multiple of it"
+        yield f"its {heads} heads draft in turn; accepted: up to {heads}, or a multiple of it"
 
 
 def _limits(cell: Cell) -> Iterator[tuple[int, str]]:

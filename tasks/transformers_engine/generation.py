@@ -67,9 +67,14 @@ class Generator:
         return token in self._loaded.eos
 
     def warm_up(self) -> None:
-        """A few tokens: what can't be served shows before anyone asks, and the first request pays for no set-up."""
+        """A few tokens: what can't be served shows before anyone asks, and the first request pays for no set-up.
+
+        A K that moves begins again behind it.
+        """
         wanted = asked({"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "ignore_eos": True})
         self.generate(self.tokens_of(wanted), wanted, 8, lambda drafted, accepted: None, lambda new: False)
+        if self._loaded.assistant is not None:
+            self._loaded.assistant.generation_config.num_assistant_tokens = self._arguments.num_assistant_tokens
 
     def generate(
         self,

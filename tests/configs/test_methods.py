@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from configs.checks.drafting import TREE_DEPTH, USUAL_TREE_DEPTH
 from configs.expand import expand
 from configs.load import ConfigError, load_sweep, load_technique, names
 from configs.methods import ALIASES, METHODS, MOST_K
@@ -76,13 +77,9 @@ def test_the_table_has_every_method_that_the_pinned_vllm_drafts_with_and_every_o
 
 
 def test_bounds_are_the_pinned_vllms(vllm: Path) -> None:
-    assert f"\nMAX_SPEC_LEN = {MOST_K}\n" in (vllm / "v1" / "sample" / "rejection_sampler.py").read_text(
-        encoding="utf-8"
-    )
-    assert "suffix_decoding_max_tree_depth: int = 24\n" in (vllm / "config" / "speculative.py").read_text(
-        encoding="utf-8"
-    )
-    models = (vllm / "model_executor" / "models" / "registry.py").read_text(encoding="utf-8")
+    files = "v1/sample/rejection_sampler.py", "config/speculative.py", "model_executor/models/registry.py"
+    sampler, config, models = ((vllm / file).read_text(encoding="utf-8") for file in files)
+    assert f"\nMAX_SPEC_LEN = {MOST_K}\n" in sampler and f"\n    {TREE_DEPTH}: int = {USUAL_TREE_DEPTH}\n" in config
     assert ('    "MLPSpeculatorPreTrainedModel"' in models) is (METHODS["mlp_speculator"].unserved is None)
 
 
@@ -187,6 +184,12 @@ def test_a_step_must_hold_the_draft_and_a_token_and_heads_draft_in_turn(write: W
     row = "mtp, draft: {shape: heads}, k: "
     assert "accepted: up to 3, or a multiple of it" in refused(sweep(f"{row}4", model="gemma-4-31b-shape"))
     assert load_sweep(write(sweep(f"{row}6", model="gemma-4-31b-shape"))).name == "mine"
+
+
+def test_a_k_in_the_techniques_file_is_held_to_the_same_bounds(refused: Write) -> None:
+    text = "name: fixed\nmethod: eagle\nspeculative_config: {model: me/eagle, num_speculative_tokens: 4000}\n"
+    said = refused(sweep("fixed"), {"techniques/fixed.yaml": text})
+    assert "cells[0].technique: 4000 given, but " in said and said.endswith("accepted: 128 or fewer")
 
 
 def test_a_schedule_is_never_cut_by_a_smaller_k(refused: Write) -> None:
