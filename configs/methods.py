@@ -14,8 +14,10 @@ from pydantic_core import PydanticCustomError
 PINNED_VLLM = "0.32.0"
 
 MOST_K = 128
-"""Tokens of a draft that vLLM checks at the most: `MAX_SPEC_LEN`, v1/sample/rejection_sampler.py. Its second runner has no
-such number, nor has `generate()`: there it is our bound."""
+"""Tokens of a draft that vLLM checks at the most: `MAX_SPEC_LEN`, v1/sample/rejection_sampler.py.
+
+Its second runner has no such number, nor has `generate()`: there it is our bound.
+"""
 
 
 class Method(NamedTuple):
