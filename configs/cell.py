@@ -9,12 +9,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 from math import prod
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue
 
 from configs.frozen import Frozen, Grown
 from configs.kv_cache import KV_FORMATS, UNKNOWN_FORMAT, KvCacheLayout, KvFormat
+from configs.methods import ALIASES, METHODS, SCHEDULE, Method, known
 from configs.vllm_arguments import PINNED, given_by, number_of
 from configs.without_weights import CheckpointShape, ReplayedAcceptance
 
@@ -121,7 +122,7 @@ class Technique(Grown):
     """How tokens are decoded, and what that needs of the engine: variables, arguments, a Python package."""
 
     name: str
-    method: Literal["ar", "mtp", "dflash", "draft_model", "eagle", "eagle3", "ngram", "suffix", "diffusion"]
+    method: Annotated[str, AfterValidator(known)] = Field(description="of configs/methods.py, or another name of one")
     takes_k: bool = False
     lossless: bool = True
     greedy: bool = True
@@ -132,6 +133,16 @@ class Technique(Grown):
     engine_args: tuple[str, ...] = Field((), description="behind the engine's own, as an attention backend")
 
     later: ClassVar[frozenset[str]] = frozenset({"engine_args"})
+
+    @property
+    def canonical(self) -> str:
+        """The name of its method in `METHODS`, whichever name of it the file has."""
+        return ALIASES.get(self.method, self.method)
+
+    @property
+    def facts(self) -> Method:
+        """What is known of its method."""
+        return METHODS[self.canonical]
 
     @property
     def is_baseline(self) -> bool:
@@ -146,7 +157,7 @@ class Technique(Grown):
     @property
     def drafts(self) -> bool:
         """Whether tokens are proposed and then verified, so that an acceptance can be measured."""
-        return not self.is_baseline and not self.denoises
+        return self.facts.drafts
 
 
 class Draft(Grown):
@@ -221,6 +232,12 @@ class Cell(Grown):
         """What its engine and its technique are started with, in that order: of a flag given twice the last counts."""
         drafting = self.engine.draft_args if self.technique.drafts else ()
         return (*self.engine.args, *self.technique.engine_args, *drafting)
+
+    @property
+    def most_drafted(self) -> int | None:
+        """Tokens that a step drafts at the most; None: nothing drafts, or K is only where `generate()` begins."""
+        is_constant = self.technique.speculative_config.get(SCHEDULE, "constant") == "constant"
+        return self.k if is_constant else None
 
     @property
     def tensor_parallel(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from configs.cell import PARALLEL, Cell, Draft, Engine, Gpu, Model, Technique, argument
+from configs.checks.drafting import drafting_faults, method_faults
 from configs.checks.engine import too_heavy, unmeasured, unserved
 from configs.files import Document, Fault, Folder, Library, Loc, accepted
 from configs.schema import CellRow, Suite, Sweep, assemble_cell, shape_names
@@ -91,6 +92,7 @@ def engine_faults(engine: Engine) -> Iterator[Fault]:
 
 def technique_faults(technique: Technique) -> Iterator[Fault]:
     """What a technique says though its rows say it, or its own file elsewhere."""
+    yield from method_faults(technique)
     yield from _taken_words("engine_args", technique.engine_args)
     yield from _taken_variables("engine_env", technique.engine_env)
     places = {"method": "as method of this file"}
@@ -281,6 +283,7 @@ def _cell_faults(cell: Cell, suite: Suite) -> Iterator[Fault]:
         problem = "missing; vLLM takes a number of denoising steps with a canvas' length only"
         yield ("canvas_length",), f"{problem}; accepted: the one of the checkpoint's config.json"
     yield from unserved(cell)
+    yield from drafting_faults(cell)
     for step in suite.steps:
         if step.why_not(cell) is None and (problem_of := unmeasured(cell, step)) is not None:
             yield (), problem_of

@@ -23,6 +23,7 @@ from configs.cell import Cell, Gpu
 from configs.checks.engine import memory_gb, weights_gb
 from configs.kv_cache import KV_FORMATS, KvFormat
 from configs.load import AUTO_GPU
+from configs.methods import ALIASES, METHODS
 from configs.schema import Plan, PlannedCell
 from configs.step import MeasuredStep, Work
 from configs.steps import smoke
@@ -44,19 +45,6 @@ GENERATE_OVERHEAD_S = 0.09
 """The same of Hugging Face's `generate`, which launches every kernel by itself: the AR row of mtp-transformers-h100,
 8.8 tok/s, less what its weights take to be read. Our guards call that row too slow for its card; it is the only one."""
 
-GAIN_BY_METHOD = {
-    "ar": 1.0,
-    "mtp": 1.7,
-    "diffusion": 3.8,
-    "dflash": 2.0,
-    "draft_model": 1.4,
-    "eagle": 1.4,
-    "eagle3": 1.4,
-    "ngram": 1.0,
-    "suffix": 1.0,
-}
-"""Expected speed over AR, one request at a time. mtp and diffusion: middle of mtp-diffusion-h100; dflash:
-mtp-dflash-h100 (docs/sources.md); the rest: cautious."""
 
 GAIN_HALVES_AT = 32
 """Further requests in flight that halve what a technique gains. The source is mtp-dflash-h100, from 1 to 16 at a time:
@@ -80,7 +68,7 @@ def decode_tok_s(cell: Cell, gpu: Gpu, context_tokens: int, at_once: int = 1) ->
     mtp-diffusion-h100 to 20 %. Without a bandwidth (a CPU) the tiny family's measured rate is used. `context_tokens`
     are in the cache of each of the `at_once` requests in flight.
     """
-    gain, generates = gain_at(cell.technique.method, at_once), cell.engine.kind == "transformers"
+    gain, generates = gain_at(cell.technique.canonical, at_once), cell.engine.kind == "transformers"
     if gpu.bandwidth_gb_s is None:
         alone = CPU_GENERATE_TOK_S if generates else CPU_TOK_S
         return alone * gain * _effective(min(at_once, CPU_MOST_AT_ONCE))
@@ -94,7 +82,8 @@ def decode_tok_s(cell: Cell, gpu: Gpu, context_tokens: int, at_once: int = 1) ->
 
 def gain_at(method: str, at_once: int) -> float:
     """Expected speed over AR with this many requests in flight: checking drafts costs less while the GPU idles."""
-    return 1 + (GAIN_BY_METHOD[method] - 1) / (1 + (at_once - 1) / GAIN_HALVES_AT)
+    alone = METHODS[method].gain
+    return 1.0 if alone is None else 1 + (alone - 1) / (1 + (at_once - 1) / GAIN_HALVES_AT)
 
 
 def compute_s(cell: Cell, gpu: Gpu, tokens: int, at_once: int) -> float:
@@ -270,12 +259,19 @@ def assumptions(plan: Plan, *, spot: bool) -> tuple[str, ...]:
             f"beside what it reads, by one published row that is doubtful itself; {CPU_GENERATE_TOK_S:g} tok/s of the "
             "tiny family on a CPU."
         )
-    methods = sorted({str(cell.technique.method) for cell in cells} - {"ar"})
-    if gains := ", ".join(f"{method} {GAIN_BY_METHOD[method]:g}x" for method in methods):
+    gain_of = {cell.technique.canonical: cell.technique.facts.gain for cell in cells if not cell.technique.is_baseline}
+    if gains := ", ".join(f"{name} {gain:g}x" for name, gain in sorted(gain_of.items()) if gain is not None):
         said.append(
             f"Expected gain over AR, one request at a time: {gains} (published elsewhere, docs/sources.md; not a "
             f"result); half of it is left with {GAIN_HALVES_AT + 1} at a time (fitted up to 16)."
         )
+    if unknown := ", ".join(sorted(name for name, gain in gain_of.items() if gain is None)):
+        said.append(f"Nobody knows what {unknown} gains: it counts as AR's speed.")
+    named_else = {technique.name: technique for cell in cells if (technique := cell.technique).method in ALIASES}
+    said += [
+        f"{name}: its method {technique.method} is an older name of vLLM's for {technique.canonical}, and served so."
+        for name, technique in named_else.items()
+    ]
     said += [
         f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of that.",
         f"A smoke answer has {smoke.OUTPUT_TOKENS} tokens, those that it tries of an eval their usual length, one to a "

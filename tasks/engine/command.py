@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from configs.cell import Cell, Draft, Engine, Model, argument
 from configs.checkout import ROOT
 from configs.checks.engine import LONGEST_LOOKUP
+from configs.methods import SCHEDULE
 from configs.secrets import without_secrets
 from tasks.dummy_checkpoint import shape_digest, write_shape
 from tasks.engine import container
@@ -145,7 +146,7 @@ def _generate_words(cell: Cell, weights: str, draft: str | None, port: int) -> l
         "--served-model-name", cell.model.name, "--host", "127.0.0.1", "--port", str(port),
         "--max-model-len", str(cell.serving.max_model_len),
     ]  # fmt: skip
-    looks_up = cell.technique.method == "ngram"
+    looks_up = cell.technique.canonical == "ngram"
     argv += _options(
         ("--revision", cell.model.revision if cell.model.hub_id else None),
         ("--dtype", cell.precision.dtype),
@@ -153,6 +154,7 @@ def _generate_words(cell: Cell, weights: str, draft: str | None, port: int) -> l
         ("--assistant-model", draft),
         ("--assistant-revision", cell.draft.revision if cell.draft and cell.draft.hub_id else None),
         ("--num-assistant-tokens", cell.k if draft is not None else None),
+        ("--num-assistant-tokens-schedule", cell.technique.speculative_config.get(SCHEDULE)),
         ("--prompt-lookup-num-tokens", cell.k if looks_up else None),
         ("--max-matching-ngram-size", cell.technique.speculative_config.get(LONGEST_LOOKUP) if looks_up else None),
         ("--device", "cpu" if cell.engine.on_cpu else None),
@@ -169,7 +171,7 @@ def speculative_config(cell: Cell, draft: str | None) -> dict[str, JsonValue] | 
     """What vLLM is given as `--speculative-config`; None if the technique drafts nothing."""
     if not cell.technique.drafts:
         return None
-    config: dict[str, JsonValue] = {"method": cell.technique.method}
+    config: dict[str, JsonValue] = {"method": cell.technique.canonical}
     if cell.draft is not None and draft is not None:
         config["model"] = draft
         if cell.draft.hub_id and cell.draft.revision:

@@ -69,7 +69,7 @@ def tokens_per_step(cell: Cell, tokens: int, counted: Counters) -> float | None:
         return tokens / counted.denoising_steps if counted.denoising_steps else None
     if counted.accepted_tokens is None:
         return None
-    most = tokens if cell.k is None else cell.k + 1
+    most = tokens if cell.most_drafted is None else cell.most_drafted + 1
     return min(most, tokens / max(1.0, tokens - counted.accepted_tokens))
 
 

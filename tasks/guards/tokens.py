@@ -156,9 +156,6 @@ request is cut. 2.1 to 2.3 were seen on an H200 where 2.18 had been asked for.""
 
 REPLAY_ERRORS = 4  # standard errors of chance on top: 1 in 16 000 fires for nothing
 
-TRAINED_DRAFTS = ("mtp", "dflash", "draft_model", "eagle", "eagle3")
-"""Methods whose draft is a network: idle means broken. n-gram and suffix may rightly find nothing to propose."""
-
 FEWER = ("num_speculative_tokens_per_batch_size", "enable_adaptive_verification")
 """vLLM's keys of `speculative_config` that let a step draft fewer than K tokens."""
 
@@ -167,7 +164,7 @@ def dead_draft(technique: Technique, counted: Counters) -> Finding | None:
     """The technique drafts, yet (almost) nothing is drafted or accepted, as in vLLM #49559, #49614, #33497, #55605."""
     if not technique.drafts:
         return None
-    severity: Severity = "rejected" if technique.method in TRAINED_DRAFTS else "suspect"
+    severity: Severity = "rejected" if technique.facts.is_network else "suspect"
     if counted.drafts is None or counted.accepted_tokens is None:  # vLLM has them whenever it was told to draft
         sentence = f"{technique.name}: the engine counts no drafts, so nothing shows any"
         return Finding(Reason.DEAD_DRAFT, severity, sentence)
@@ -222,9 +219,7 @@ def replay_missed(technique: Technique, replayed: ReplayedAcceptance | None, cou
     """
     if replayed is None or not counted.drafts or counted.accepted_tokens is None:
         return None
-    may_draft_fewer = technique.method not in TRAINED_DRAFTS or any(
-        key in technique.speculative_config for key in FEWER
-    )
+    may_draft_fewer = not technique.facts.is_network or any(key in technique.speculative_config for key in FEWER)
     drafted = counted.draft_tokens if may_draft_fewer else None
     mean_drafted = len(replayed.rates) if drafted is None else drafted / counted.drafts
     (least, most), seen = _replayed(replayed.rates, mean_drafted), counted.accepted_tokens / counted.drafts

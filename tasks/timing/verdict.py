@@ -6,6 +6,7 @@ What only one step knows (a twin, a schedule, two parts of a stream) it adds as 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from math import fsum
 from typing import NamedTuple
 
@@ -75,9 +76,9 @@ class Work(NamedTuple):
             tokens.counters_vanished(served.technique, counted),
             tokens.dead_draft(served.technique, counted),
             tokens.baseline_drafts(served.technique, counted),
-            tokens.acceptance_out_of_range(served.k, counted),
+            tokens.acceptance_out_of_range(served.most_drafted, counted),
             tokens.replay_missed(served.technique, served.acceptance, counted),
-            tokens.acceptance_mismatch(served.k, self.requests, counted),
+            tokens.acceptance_mismatch(served.most_drafted, self.requests, counted),
         ]
 
     def answers(self, *, few: bool = False) -> list[Finding | None]:
@@ -105,9 +106,10 @@ class Work(NamedTuple):
         return [self._short(), mismatch, *self._accounts(counted), *self.answers(few=True)]
 
     def lumps(self) -> Finding | None:
-        """Did tokens of streams come as they were made? A canvas arrives at once: there is nothing to see."""
+        """Did tokens of streams come as they were made? A canvas, or a draft of any length, arrives at once."""
         chunks = [(row["completion_tokens"], row["largest_chunk_tokens"]) for row in self.requests]
-        return None if self.served.technique.denoises else speed.streamed_in_lumps(chunks, (self.served.k or 0) + 1)
+        most = 0 if self.served.technique.is_baseline else self.served.most_drafted
+        return None if most is None else speed.streamed_in_lumps(chunks, most + 1)
 
     def late(self) -> list[Finding | None]:
         """Were first tokens of streams seen when they were made?"""
@@ -161,8 +163,8 @@ def counted_in(windows: Sequence[Row]) -> Counters:
         values = [row[f"engine_{field}"] for row in windows]
         totals[field] = None if None in values else float(sum(values))
     positions = [row["engine_accepted_by_position"] for row in windows]
-    known = None not in positions and len(set(map(len, positions))) == 1
-    summed = tuple(map(float, map(sum, zip(*positions, strict=True)))) if known else None
+    known = bool(positions) and None not in positions
+    summed = tuple(map(float, map(sum, zip_longest(*positions, fillvalue=0)))) if known else None
     return Counters(**totals, accepted_by_position=summed)
 
 

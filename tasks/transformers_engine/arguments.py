@@ -23,6 +23,7 @@ class Arguments(NamedTuple):
     assistant_model: str | None
     assistant_revision: str | None
     num_assistant_tokens: int | None
+    num_assistant_tokens_schedule: str
     prompt_lookup_num_tokens: int | None
     max_matching_ngram_size: int
     attn_implementation: str | None
@@ -30,7 +31,7 @@ class Arguments(NamedTuple):
 
     @property
     def k(self) -> int | None:
-        """Tokens drafted per step, at the most; None: nothing drafts."""
+        """Tokens drafted per step, at the most or to begin with; None: nothing drafts."""
         return self.num_assistant_tokens or self.prompt_lookup_num_tokens
 
 
@@ -47,7 +48,9 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     parser.add_argument("--reasoning-parser", choices=sorted(CHANNELS), help="how the model marks its thinking")
     parser.add_argument("--assistant-model", help="hub id or folder of what drafts")
     parser.add_argument("--assistant-revision", help="hub commit of what drafts")
-    parser.add_argument("--num-assistant-tokens", type=_positive, help="tokens it drafts per step, always as many")
+    parser.add_argument("--num-assistant-tokens", type=_positive, help="tokens it drafts per step")
+    schedules = ("constant", "heuristic", "heuristic_transient")
+    parser.add_argument("--num-assistant-tokens-schedule", choices=schedules, default="constant", help="how it goes on")
     parser.add_argument("--prompt-lookup-num-tokens", type=_positive, help="drafts are looked up in the text so far")
     parser.add_argument("--max-matching-ngram-size", type=_positive, default=2, help="longest beginning looked up")
     parser.add_argument("--attn-implementation", help="transformers' name of an attention kernel")

@@ -4,8 +4,9 @@ transformers reports no acceptance. So `CandidateGenerator.update_candidate_stra
 wrapped (transformers 5.19, `generation/utils.py`, `_assisted_decoding`). `generate` calls it once per step with the
 logits of the drafted tokens and of one more, and with the number that it keeps.
 
-K is constant (`loading.load`). A step drafts fewer near the answer's end, and prompt lookup also where it finds
-less. Accepted tokens are those that are committed beyond one a step. Nothing after an answer's end is counted.
+K is constant, or where a schedule begins (`--num-assistant-tokens-schedule`): two more after a draft that was kept
+whole, else one fewer. A step drafts fewer near the answer's end, and prompt lookup also where it finds less. Accepted
+tokens are those that are committed beyond one a step. Nothing after an answer's end is counted.
 """
 
 from __future__ import annotations
@@ -66,9 +67,14 @@ class Generator:
         return token in self._loaded.eos
 
     def warm_up(self) -> None:
-        """A few tokens: what can't be served shows before anyone asks, and the first request pays for no set-up."""
+        """A few tokens: what can't be served shows before anyone asks, and the first request pays for no set-up.
+
+        A K that moves begins again behind it.
+        """
         wanted = asked({"messages": [{"role": "user", "content": "hello"}], "temperature": 0, "ignore_eos": True})
         self.generate(self.tokens_of(wanted), wanted, 8, lambda drafted, accepted: None, lambda new: False)
+        if self._loaded.assistant is not None:
+            self._loaded.assistant.generation_config.num_assistant_tokens = self._arguments.num_assistant_tokens
 
     def generate(
         self,

@@ -62,9 +62,9 @@ def load(arguments: Arguments) -> Loaded:
     if arguments.assistant_model is not None:
         mend()
         assistant = _model(arguments.assistant_model, arguments.assistant_revision, arguments, device)
-        assistant.generation_config = GenerationConfig(  # always so many, however sure of them: K is a number
+        assistant.generation_config = GenerationConfig(  # however sure it is of them: else K is another
             num_assistant_tokens=arguments.num_assistant_tokens,
-            num_assistant_tokens_schedule="constant",
+            num_assistant_tokens_schedule=arguments.num_assistant_tokens_schedule,
             assistant_confidence_threshold=0.0,
         )
     return Loaded(model, assistant, tokenizer, device, eos)

@@ -22,7 +22,7 @@ class Drafts:
 
     def __init__(self, k: int) -> None:
         self.steps = self.drafted = self.accepted = 0
-        self.histogram = [0] * (k + 1)  # steps that accepted 0, 1, ..., K tokens
+        self.histogram = [0] * (k + 1)  # steps that accepted 0, 1, ..., K tokens; more where K grows
 
     def add(self, drafted: int, accepted: int) -> None:
         """Count a step; of `drafted` tokens `accepted` were committed. One without a draft is none."""
@@ -31,6 +31,7 @@ class Drafts:
         self.steps += 1
         self.drafted += drafted
         self.accepted += accepted
+        self.histogram += [0] * (accepted + 1 - len(self.histogram))
         self.histogram[accepted] += 1
 
     @property

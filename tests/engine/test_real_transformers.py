@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from configs.cell import Cell
+from configs.load import load_technique
+from flows.plans import make_plan
+from tasks import meters
+from tasks.client import Client
+from tasks.engine.command import engine_command
+from tasks.engine.server import Engine, free_port
+from tasks.prompts import Prompt
 from tests.engine.tiny_runs import SoundTwin, TinyRun, finish, results, start, watched
 from warehouse.ledger.commits import rows_in_force
 from warehouse.ledger.timed_tables import REQUESTS
@@ -94,3 +103,32 @@ def test_rows_name_the_engine_and_how_it_was_started(run: TinyRun) -> None:
     assert set(rows["engine"]) == {"transformers-cpu"}
     assert all("(torch " in version for version in rows["engine_version"])
     assert all("--num-assistant-tokens 4" in argv for argv in rows["argv"])
+
+
+TOKENS = 96
+
+
+async def counted_of(cell: Cell, workdir: Path) -> meters.Counters:
+    """What the real server counts over two requests of TOKENS tokens."""
+    port = free_port()
+    engine = Engine(engine_command(cell, port, workdir), port, workdir, cell.engine.start_timeout_s)
+    try:
+        await engine.start(lambda _: None)
+        async with Client(engine.base_url, cell.model, cell.technique) as client:
+            for text in ("what color is fox ?", "list the animals"):
+                await client.complete(client.request(Prompt(text), TOKENS, fixed=True))
+            return meters.parse(await client.text("/metrics"))
+    finally:
+        engine.stop()
+
+
+@pytest.mark.parametrize(("technique", "moves"), [("draft_model-heuristic", True), ("draft_model", False)])
+def test_a_k_that_moves_is_counted_as_it_was_drafted(tmp_path: Path, technique: str, moves: bool) -> None:
+    drafting = next(each.cell for each in make_plan("transformers-tiny").cells if each.cell.draft is not None)
+    cell = drafting.model_copy(update={"technique": load_technique(technique)})
+    counted, k = asyncio.run(counted_of(cell, tmp_path)), cell.k
+    assert k and counted.drafts and counted.draft_tokens and counted.accepted_tokens and counted.accepted_by_position
+    assert counted.accepted_tokens + counted.drafts <= 2 * TOKENS, "each step commits one more"
+    assert sum(counted.accepted_by_position) == counted.accepted_tokens
+    near_the_end = 2 * k  # steps of two requests, which may draft fewer
+    assert (abs(counted.draft_tokens - k * counted.drafts) > near_the_end * k) is moves

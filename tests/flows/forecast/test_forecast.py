@@ -12,10 +12,11 @@ from rich.console import Console
 from configs.cell import Cell
 from configs.expand import expand
 from configs.load import load_gpu, load_precision, load_sweep
+from configs.methods import METHODS
 from configs.schema import Plan
 from configs.steps.eval import EvalStep
 from flows.forecast import estimates
-from flows.forecast.estimates import GAIN_BY_METHOD, at_once, carried_requests, decode_tok_s, gain_at, start_s, step_s
+from flows.forecast.estimates import at_once, carried_requests, decode_tok_s, gain_at, start_s, step_s
 from flows.forecast.forecast import EvalForecast, Forecast, forecast
 from flows.terminal.forecast_table import render
 from tests.flows.conftest import Finish, with_steps
@@ -143,18 +144,18 @@ def test_the_plan_says_what_it_rests_on_and_fits_its_own_budget() -> None:
 def test_the_gain_of_mtp_and_of_diffusion_is_the_middle_of_its_source() -> None:
     write_up = load_write_up("mtp-diffusion-h100")
     gains = [row.speedup for row in write_up.rows if row.speedup is not None and row.mode == "fixed"]
-    assert len(gains) == 5 and GAIN_BY_METHOD["mtp"] == pytest.approx(median(gains), rel=0.02)
+    assert len(gains) == 5 and METHODS["mtp"].gain == pytest.approx(median(gains), rel=0.02)
     rows = [row for row in write_up.rows if row.condition == "short" and row.workload is None]
     short = {(row.model, row.technique): row.tok_s for row in rows if row.tok_s is not None}
     diffusion, ar = short["diffusiongemma-26b-a4b", "diffusion"], short["gemma-4-26b-a4b", "ar"]
-    assert GAIN_BY_METHOD["diffusion"] == round(diffusion / ar, 1)
+    assert METHODS["diffusion"].gain == round(diffusion / ar, 1)
 
 
 def test_the_gain_of_dflash_lies_between_its_two_models() -> None:
     name = "dflash-flash-attn"  # DFlash's method, with the drafter's attention backend
     rows = [row for row in load_write_up("mtp-dflash-h100").rows if row.technique == name and row.concurrency == 1]
     gains = sorted(row.speedup for row in rows if row.speedup)
-    assert gains == [1.73, 3.03] and gains[0] < GAIN_BY_METHOD["dflash"] < gains[1]
+    assert gains == [1.73, 3.03] and gains[0] < (METHODS["dflash"].gain or 0) < gains[1]
 
 
 FOUR_IN_ONE = H100.model_copy(update={"memory_gib": 4 * 80.0, "bandwidth_gb_s": 4 * 3350.0, "bf16_tflops": 4 * 989.0})

@@ -147,6 +147,18 @@ async def test_an_answer_says_what_was_written_and_how_many_tokens_it_took(serve
     assert reply.prompt_tokens == counted == 8
 
 
+async def test_a_draft_that_outgrew_its_k_is_counted_in_full(serve: Serve) -> None:
+    served = serve(*DRAFTS, "--num-assistant-tokens-schedule", "heuristic")
+    served.generator.k = K + 3  # as `generate` grows it after drafts that were kept whole
+    async with client_of(served) as client:
+        reply = await client.complete(client.request(Prompt("red fox"), 17, fixed=True))
+        counted = meters.parse(await client.text("/metrics"))
+    assert reply.completion_tokens == 17, "steps of 7, 7, 2 and 1"
+    assert (counted.drafts, counted.accepted_tokens) == (3, 6 + 6 + 1)
+    assert counted.accepted_by_position == (3, 2, 2, 2, 2, 2)
+    assert reply.engine.accepted_histogram == [0, 1, 0, 0, 0, 0, 2]
+
+
 async def test_a_stream_is_its_whole_twin_in_steps(serve: Serve) -> None:
     async with client_of(serve(*DRAFTS)) as client:
         body = client.request(Prompt("red fox"), 40, fixed=True)

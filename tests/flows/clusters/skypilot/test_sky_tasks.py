@@ -46,10 +46,19 @@ def test_sky_holds_yaml_only_and_every_one_is_asked_about(asked: dict[str, Any])
     assert sorted(asked["tasks"]) == TASKS and {"h100-spot", "lab"} <= set(TASKS)
 
 
-def test_the_optimizer_picks_a_spot_h100(task: dict[str, Any]) -> None:
-    chosen = task["chosen"]
+TWO_CARDS = "h100-x2"
+
+
+@pytest.mark.parametrize("name", sorted({*TASKS} - {TWO_CARDS}))
+def test_the_optimizer_picks_a_spot_h100(asked: dict[str, Any], name: str) -> None:
+    chosen = asked["tasks"][name]["chosen"]
     assert chosen["spot"] and chosen["accelerators"] == {"H100": 1} and chosen["instance_type"] == "p5.4xlarge"
     assert (chosen["cloud"], chosen["zone"], chosen["price_usd_h"]) == ("aws", "us-east-1a", 2.25)
+
+
+def test_two_h100s_are_one_machine(asked: dict[str, Any]) -> None:
+    chosen = asked["tasks"][TWO_CARDS]["chosen"]
+    assert chosen["spot"] and (chosen["accelerators"], chosen["instance_type"]) == ({"H100": 2}, "a3-highgpu-2g")
 
 
 def test_on_google_it_is_the_machine_with_one_h100(asked: dict[str, Any]) -> None:
