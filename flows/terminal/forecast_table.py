@@ -81,7 +81,8 @@ class Matrix(NamedTuple):
         left = list(self.columns)
         title = self.title
         while left:
-            room, here = options.max_width - self.names.width - 1, []
+            room = options.max_width - self.names.width - 1
+            here: list[Column] = []
             while left and (not here or left[0].width <= room):
                 room -= left[0].width
                 here.append(left.pop(0))
