@@ -40,12 +40,13 @@ def requests_that_fit(cell: Cell, gpu: Gpu) -> int | None:
     each_gb, has_gb = request_gb(cell), memory_gb(cell, gpu)
     if each_gb is None or has_gb is None:
         return None
-    copies = 1 if _spreads_experts(cell) else cell.cards // cell.cards_a_copy
-    return max(0, int((has_gb * cell.cards - weights_gb(cell) * copies) / each_gb))
+    return max(0, int((has_gb * cell.cards - weights_gb(cell) * copies(cell)) / each_gb))
 
 
-def _spreads_experts(cell: Cell) -> bool:
-    return argument(cell.engine_words, "--enable-expert-parallel", "-ep") is not None  # over data parallel cards, too
+def copies(cell: Cell) -> int:
+    """Copies of the weights on all its cards; experts may be spread over data parallel ones, too."""
+    spreads_experts = argument(cell.engine_words, "--enable-expert-parallel", "-ep") is not None
+    return 1 if spreads_experts else cell.cards // cell.cards_a_copy
 
 
 def unfit(cell: Cell, gpu: Gpu) -> Iterator[Fault]:
@@ -54,7 +55,7 @@ def unfit(cell: Cell, gpu: Gpu) -> Iterator[Fault]:
     has_fewer_layers = argument(words, "--hf-overrides") is not None
     if has_gb is None or has_fewer_layers or any("offload" in word for word in words):
         return
-    need_gb = weights_gb(cell) / (cell.cards if _spreads_experts(cell) else cell.cards_a_copy)
+    need_gb = weights_gb(cell) * copies(cell) / cell.cards
     kv_gb = (request_gb(cell) or 0) / cell.cards_a_copy if cell.engine.kind == "vllm" else 0
     takes = f"of {gpu.name!r} ({gpu.memory_gib:g} GiB) the engine takes {has_gb:.1f} GB"
     wider = "a narrower precision, a larger gpu, or a larger --tensor-parallel-size in `args` of the sweep's engine"

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
-from configs.checks.engine import memory_gb, request_gb, requests_that_fit, weights_gb
+from configs.checks.engine import copies, memory_gb, request_gb, requests_that_fit, weights_gb
 from configs.frozen import Frozen
 from configs.schema import Plan, PlannedCell
 from configs.steps.eval import HUB, TWIN, EvalStep
@@ -168,6 +168,7 @@ class CellForecast(Frozen):
     starts: int
     cards: int
     weights_gb: float
+    """Of all its copies."""
     memory_gb: float | None
     """Of all its cards, what the engine takes."""
     request_gb: float | None
@@ -290,7 +291,7 @@ def _cell_forecast(planned: PlannedCell, done: Collection[str], *, rented: bool)
         control_start_s=control,
         starts=len(planned.starts),
         cards=cell.cards,
-        weights_gb=weights_gb(cell),
+        weights_gb=weights_gb(cell) * copies(cell),
         memory_gb=None if has_gb is None else has_gb * cell.cards,
         request_gb=request_gb(cell),
         fits=requests_that_fit(cell, gpu),

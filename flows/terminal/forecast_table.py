@@ -25,8 +25,8 @@ LEGEND = (
 )
 
 MEMORY = (
-    "GB, at the least: weights; of what the engine takes of the cards; KV: cache of one request of max_model_len "
-    "tokens, without sliding windows and linear attention's state. fits: so many of them beside the weights, at most."
+    "In GB, of all cards. weights; of GB: what the engine takes; KV GB: cache of one request of max_model_len tokens, at "
+    "the least (without sliding windows and linear attention's state); fits: so many of them beside the weights, at most."
 )
 
 CELL_COLUMNS = 20  # narrowest that a cell's name may get; it wraps, so that nothing is cut where the terminal is narrow
@@ -115,9 +115,9 @@ def cells_table(forecast: Forecast) -> Matrix:
         ),
     ]
     if not forecast.is_free:
-        spot, on_demand = ([dollars(usd) for usd in each] for each in zip(*map(_prices, cells), strict=True))
-        needs += [Column("spot", spot, dollars(forecast.usd_spot))]
-        needs += [Column("on-dem.", on_demand, dollars(forecast.usd_on_demand))]
+        needs.append(Column("spot", [dollars(cell.usd_spot) for cell in cells], dollars(forecast.usd_spot)))
+        on_demand = [dollars(cell.usd_on_demand) for cell in cells]
+        needs.append(Column("on-dem.", on_demand, dollars(forecast.usd_on_demand)))
     if any(cell.memory_gb for cell in cells):
         needs += [
             Column(name, [digits(getattr(cell, field), places) for cell in cells])
@@ -134,10 +134,6 @@ def cells_table(forecast: Forecast) -> Matrix:
         total_s = sum(_steps_s(cell, those) for cell in cells)
         times.append(Column(name, [_steps_text(cell, those) for cell in cells], duration(total_s)))
     return Matrix(names, [*needs, *times], f"{forecast.sweep} on {forecast.gpu}, expected", has_total=True)
-
-
-def _prices(cell: CellForecast) -> tuple[float | None, float | None]:
-    return cell.usd_spot, cell.usd_on_demand
 
 
 def digits(figure: float | None, places: int) -> str:
