@@ -25,8 +25,8 @@ LEGEND = (
 )
 
 MEMORY = (
-    "In GB, of all cards. weights; of GB: what the engine takes; KV GB: cache of one request of max_model_len tokens, at "
-    "the least (without sliding windows and linear attention's state); fits: so many of them beside the weights, at most."
+    "In GB, of all cards. weights; of GB: what the engine takes; KV GB: cache of one request of max_model_len tokens, "
+    "at the least (no sliding windows, no linear attention's state); fits: so many of them beside the weights, at most."
 )
 
 CELL_COLUMNS = 20  # narrowest that a cell's name may get; it wraps, so that nothing is cut where the terminal is narrow
