@@ -171,13 +171,16 @@ class Draft(Grown):
     later: ClassVar[frozenset[str]] = frozenset({"shape"})
 
 
-class Precision(Frozen):
-    """The number format of the weights, and how it is obtained."""
+class Precision(Grown):
+    """The number format of the weights, and how it is obtained: made while loading, or stored in the checkpoint."""
 
     name: str
     bytes_per_param: float = Field(gt=0)
     quantization: str | None = Field(None, description="vLLM's --quantization; none: the checkpoint as it is")
     dtype: str | None = Field(None, description="vLLM's --dtype")
+    experts_only: bool = Field(False, description="made while loading for experts; all else stays in 16 bits")
+
+    later: ClassVar[frozenset[str]] = frozenset({"experts_only"})
 
 
 class Gpu(Frozen):
@@ -218,8 +221,8 @@ class Cell(Grown):
     later: ClassVar[frozenset[str]] = frozenset({"shapes", "acceptance", "denoising_steps", "canvas_length"})
 
     def canonical_json(self) -> str:
-        """The cell as JSON with sorted keys and no default left out, but without what it is compared with."""
-        fields = self.model_dump(mode="json", exclude={"model": {"held_against"}})
+        """The cell as JSON with sorted keys, but without what it is compared with, and without a fact for checks."""
+        fields = self.model_dump(mode="json", exclude={"model": {"held_against"}, "precision": {"experts_only"}})
         return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @property

@@ -50,7 +50,14 @@ def expand(
         drop: Drop = "never" if cell.k is None else sweep.drop
         cells.append(
             PlannedCell(
-                cell=cell, gpu=gpu, spot=sweep.spot, steps=steps, visits=sweep.visits, control=control, drop=drop
+                cell=cell,
+                gpu=gpu,
+                spot=sweep.spot,
+                steps=steps,
+                visits=sweep.visits,
+                control=control,
+                drop=drop,
+                held_against=row.held_against,
             )
         )
     return Plan(

@@ -47,6 +47,13 @@ class Suite(Frozen):
     steps: tuple[Step, ...] = Field(min_length=1)
 
 
+class Reference(Frozen):
+    """Another precision's AR cell, as the sweep's rows name it: what a cell's accuracy is compared with as well."""
+
+    model: str
+    precision: str
+
+
 class CellRow(Frozen):
     """One line of a sweep's matrix: names that point into the other folders, and its serving arguments."""
 
@@ -59,6 +66,7 @@ class CellRow(Frozen):
     acceptance: Replay | None = Field(None, description="published rates instead of the drafts' own")
     denoising_steps: int | None = Field(None, gt=0, description="most passes over a canvas; none: the checkpoint's")
     canvas_length: int | None = Field(None, gt=0, description="tokens denoised together; none: the checkpoint's")
+    held_against: Reference | None = Field(None, description="AR of another precision, beside that of its own")
     optional: bool = Field(False, description="left out, with the reason in the plan, where it can't run")
 
 
@@ -154,8 +162,9 @@ class PlannedCell(Grown):
     """Bracketed: the AR twin that the cell brings along."""
     drop: Drop = "never"
     """Whether it is started again though its K is out."""
+    held_against: Reference | None = None
 
-    later: ClassVar[frozenset[str]] = frozenset({"drop"})
+    later: ClassVar[frozenset[str]] = frozenset({"drop", "held_against"})
 
     @property
     def starts(self) -> tuple[Start, ...]:

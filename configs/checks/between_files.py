@@ -11,9 +11,9 @@ from difflib import get_close_matches
 
 from configs.cell import PARALLEL, Cell, Draft, Engine, Gpu, Model, Technique, argument
 from configs.checks.drafting import drafting_faults, method_faults
-from configs.checks.engine import too_heavy, unmeasured, unserved
+from configs.checks.engine import unfit, unmeasured, unserved
 from configs.files import Document, Fault, Folder, Library, Loc, accepted
-from configs.schema import CellRow, Suite, Sweep, assemble_cell, shape_names
+from configs.schema import CellRow, Reference, Suite, Sweep, assemble_cell, shape_names
 from configs.visits import MIRRORED
 from configs.vllm_arguments import PINNED, BadArguments, named, resolve, spellings
 from configs.without_weights import KTooLong
@@ -181,8 +181,8 @@ def sweep_faults(
         yield from _under(here, _cell_faults(cell, suite))
         room = (*here, "serving", "max_model_len") if row.serving else ("serving", "max_model_len")
         yield from _under(room, _room_faults(cell, suite))
-        if gpu is not None and (problem := too_heavy(cell, gpu)) is not None:
-            yield (*here, "model"), problem
+        for loc, problem in unfit(cell, gpu) if gpu is not None else ():
+            yield (room if loc == ("serving", "max_model_len") else (*here, *loc)), problem
         if cell.cell_key in first_line:
             yield here, f"{cell.label} is already on line {first_line[cell.cell_key]}; accepted: one of them"
         first_line[cell.cell_key] = document.line(here)
@@ -235,6 +235,23 @@ def _row_faults(row: CellRow, sweep: Sweep, library: Library) -> Iterator[Fault]
             yield ("model",), f"{problem}; accepted: the same kind of both"
     for name in shape_names(model, row.draft):
         yield from _unknown(None, "shapes", name, library)
+    if row.held_against is not None:
+        yield from _under(("held_against",), _reference_faults(row.held_against, row, sweep, library))
+
+
+def _reference_faults(named: Reference, row: CellRow, sweep: Sweep, library: Library) -> Iterator[Fault]:
+    """A reference is an AR row of this sweep that is held against nothing itself."""
+    techniques = library.files("techniques")
+    ar = {
+        (each.model, each.precision)
+        for each in sweep.cells
+        if each.technique in techniques and library.load("techniques", each.technique, Technique).is_baseline
+        if each.held_against is None and each is not row
+    }
+    if (named.model, named.precision) not in ar:
+        rows = "; ".join(f"{{model: {model}, precision: {precision}}}" for model, precision in sorted(ar))
+        problem = f"no AR row of {named.model!r} in {named.precision!r} that is held against nothing itself"
+        yield (), f"{problem}; accepted: {rows or 'none: the sweep has no such row'}"
 
 
 def _of_technique(row: CellRow, technique: Technique) -> Iterator[Fault]:
@@ -282,6 +299,10 @@ def _cell_faults(cell: Cell, suite: Suite) -> Iterator[Fault]:
     if cell.denoising_steps is not None and cell.canvas is None:
         problem = "missing; vLLM takes a number of denoising steps with a canvas' length only"
         yield ("canvas_length",), f"{problem}; accepted: the one of the checkpoint's config.json"
+    if cell.precision.experts_only and not model.is_moe:
+        problem = f"{cell.precision.name!r} is made of experts alone, and {model.name!r} is dense"
+        accepted_are = "accepted: int8-checkpoint with a model that is stored so, or fp8"
+        yield ("precision",), f"{problem}: it would stay in 16 bits; {accepted_are}"
     yield from unserved(cell)
     yield from drafting_faults(cell)
     for step in suite.steps:

@@ -1,6 +1,6 @@
 """What a cell's engine can hold and serve: weights in the memory of its cards, and what only vLLM does.
 
-Memory is a lower bound: cache, graphs and a draft take more. So nothing is refused that could be served.
+Memory is a lower bound: windows, graphs and a draft take more. So nothing is refused that could be served.
 The transformers engine (tasks/transformers_engine/) answers one request at a time. It takes real weights, in the
 checkpoint's precision or another dtype. Drafts come from a second checkpoint or from the text so far.
 """
@@ -31,21 +31,43 @@ def memory_gb(cell: Cell, gpu: Gpu) -> float | None:
     return gpu.memory_gib * (2**30 / 1e9) * share
 
 
-def too_heavy(cell: Cell, gpu: Gpu) -> str | None:
-    """Why the weights, dummy ones too, don't fit, and what would be accepted; None: they may."""
+def request_gb(cell: Cell) -> float | None:
+    """Gigabytes of cache that one request of max_model_len tokens takes, at the least; None: it isn't known."""
+    return cell.kv_bytes_per_token * cell.serving.max_model_len / 1e9 or None
+
+
+def requests_that_fit(cell: Cell, gpu: Gpu) -> int | None:
+    """Requests of max_model_len tokens that all cards hold beside the weights, at the most; None: not known."""
+    each_gb, has_gb = request_gb(cell), memory_gb(cell, gpu)
+    if each_gb is None or has_gb is None:
+        return None
+    return max(0, int((has_gb * cell.cards - weights_gb(cell) * copies(cell)) / each_gb))
+
+
+def copies(cell: Cell) -> int:
+    """Copies of the weights on all its cards; experts may be spread over data parallel ones, too."""
+    spreads_experts = argument(cell.engine_words, "enable_expert_parallel") is not None
+    return 1 if spreads_experts else cell.cards // cell.cards_a_copy
+
+
+def unfit(cell: Cell, gpu: Gpu) -> Iterator[Fault]:
+    """Why the weights, dummy ones too, don't fit, or one request beside them, which vLLM refuses; nothing: they may."""
     has_gb, words = memory_gb(cell, gpu), cell.engine_words
     has_fewer_layers = argument(words, "hf_overrides") is not None
     if has_gb is None or has_fewer_layers or any("offload" in word for word in words):
-        return None
-    spreads_experts = argument(words, "enable_expert_parallel") is not None  # over data parallel cards, too
-    need_gb = weights_gb(cell) / (cell.cards if spreads_experts else cell.cards_a_copy)
-    if need_gb <= has_gb:
-        return None
-    return (
-        f"{cell.model.name!r} in {cell.precision.name} is {need_gb:.1f} GB of weights a card, and of {gpu.name!r} "
-        f"({gpu.memory_gib:g} GiB) the engine takes {has_gb:.1f} GB; accepted: a narrower precision, a larger gpu, or "
-        "a larger --tensor-parallel-size in `args` of the sweep's engine"
-    )
+        return
+    need_gb = weights_gb(cell) * copies(cell) / cell.cards
+    kv_gb = (request_gb(cell) or 0) / cell.cards_a_copy if cell.engine.kind == "vllm" else 0
+    takes = f"of {gpu.name!r} ({gpu.memory_gib:g} GiB) the engine takes {has_gb:.1f} GB"
+    wider = "a narrower precision, a larger gpu, or a larger --tensor-parallel-size in `args` of the sweep's engine"
+    if need_gb > has_gb:
+        weighs = f"{cell.model.name!r} in {cell.precision.name} is {need_gb:.1f} GB of weights a card"
+        yield ("model",), f"{weighs}, and {takes}; accepted: {wider}"
+    elif need_gb + kv_gb > has_gb:
+        tokens = cell.serving.max_model_len
+        held = int(tokens * (has_gb - need_gb) / kv_gb)
+        problem = f"one request of {tokens} tokens is {kv_gb:.1f} GB of cache beside {need_gb:.1f} GB of weights a card"
+        yield ("serving", "max_model_len"), f"{problem}, and {takes}; accepted: at most {held} tokens, {wider}"
 
 
 VLLM_SERVING = {"max_num_seqs": (None, 1), "gpu_memory_utilization": (None,), "prefix_cache": (False,)}

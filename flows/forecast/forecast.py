@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
+from configs.checks.engine import copies, memory_gb, request_gb, requests_that_fit, weights_gb
 from configs.frozen import Frozen
 from configs.schema import Plan, PlannedCell
 from configs.steps.eval import HUB, TWIN, EvalStep
@@ -83,7 +84,8 @@ def _eval_forecast(
     left = [planned for planned in cells if step.step not in committed.get(planned.cell.cell_key, ())]
     loads = [load for planned in left for load in step.workload(planned.cell)]
     n, share, samples = step.n_items, step.discordance, step.samples
-    compared = max(1, sum(not planned.cell.technique.is_baseline for planned in cells))
+    drafted = sum(not planned.cell.technique.is_baseline for planned in cells)
+    compared = max(1, drafted + sum(planned.held_against is not None for planned in cells))
     carried = carried_margin(n, share, samples, compared)
     return EvalForecast(
         step=step.step,
@@ -165,6 +167,14 @@ class CellForecast(Frozen):
     control_start_s: float
     starts: int
     cards: int
+    weights_gb: float
+    """Of all its copies."""
+    memory_gb: float | None
+    """Of all its cards, what the engine takes."""
+    request_gb: float | None
+    """Key/value cache of one request of max_model_len tokens, at the least."""
+    fits: int | None
+    """Such requests that the cards hold beside the weights, at the most."""
     steps: tuple[StepForecast, ...]
     usd_spot: float | None
     usd_on_demand: float | None
@@ -271,7 +281,7 @@ def _cell_forecast(planned: PlannedCell, done: Collection[str], *, rented: bool)
     )
     launch = GPU_LAUNCH_S if left and rented and gpu.bandwidth_gb_s is not None else 0.0
     ready, control = ready_s(planned, left, rented=rented), controls * start_s(gpu)
-    total_s = launch + ready + sum(step.seconds for step in steps)
+    total_s, has_gb = launch + ready + sum(step.seconds for step in steps), memory_gb(cell, gpu)
     return CellForecast(
         cell_key=cell.cell_key,
         label=cell.label,
@@ -281,6 +291,10 @@ def _cell_forecast(planned: PlannedCell, done: Collection[str], *, rented: bool)
         control_start_s=control,
         starts=len(planned.starts),
         cards=cell.cards,
+        weights_gb=weights_gb(cell) * copies(cell),
+        memory_gb=None if has_gb is None else has_gb * cell.cards,
+        request_gb=request_gb(cell),
+        fits=requests_that_fit(cell, gpu),
         steps=steps,
         usd_spot=usd_of(gpu.price_spot_usd_h, total_s * cell.cards),
         usd_on_demand=usd_of(gpu.price_on_demand_usd_h, total_s * cell.cards),

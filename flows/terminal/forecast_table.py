@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -23,12 +24,21 @@ LEGEND = (
     "all cells; what is measured already costs nothing."
 )
 
+MEMORY = (
+    "In GB, of all cards. weights; of GB: what the engine takes; KV GB: cache of one request of max_model_len tokens, "
+    "at the least (no sliding windows, no linear attention's state); fits: so many of them beside the weights, at most."
+)
+
 CELL_COLUMNS = 20  # narrowest that a cell's name may get; it wraps, so that nothing is cut where the terminal is narrow
+VERDICT_COLUMNS = 24  # the same of what an evaluation's n is enough for
 
 
 def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
-    """Everything that `sweep plan` shows; fits 100 columns."""
-    parts: list[RenderableType] = [cells_table(forecast), Text(summary(forecast))]
+    """Everything that `sweep plan` shows; fits 80 columns."""
+    parts: list[RenderableType] = [cells_table(forecast)]
+    if any(cell.memory_gb for cell in forecast.cells):
+        parts.append(Text(MEMORY))
+    parts.append(Text(summary(forecast)))
     if budgets:
         parts += [_heading("Budgets"), budgets_table(budgets)]
     if forecast.evaluations:
@@ -44,31 +54,91 @@ def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
     return Group(*parts, _heading("These are estimates. They rest on:"), assumptions)
 
 
-def cells_table(forecast: Forecast) -> Table:
-    """The matrix: one row per cell, one column per step (one for all evaluations, in their order), and the totals."""
-    evals = {one.step for one in forecast.evaluations}
-    columns: dict[str, list[str]] = {}
-    for step in dict.fromkeys(step.step for cell in forecast.cells for step in cell.steps):
-        columns.setdefault("evals" if step in evals else step, []).append(step)
-    title = f"{forecast.sweep} on {forecast.gpu}, expected"
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", show_footer=True, padding=0)
-    table.add_column("cell", "total", min_width=CELL_COLUMNS)
-    table.add_column("tok/s", justify="right", no_wrap=True)
-    ready_s = sum(_ready_s(cell) for cell in forecast.cells)
-    table.add_column("start", duration(ready_s), justify="right", no_wrap=True)
-    for name, steps in columns.items():
-        total_s = sum(_steps_s(cell, steps) for cell in forecast.cells)
-        table.add_column(name, duration(total_s), justify="right", no_wrap=True)
-    hours = "hours" if forecast.is_free else "GPU-h"
-    table.add_column(hours, f"{forecast.gpu_h:.2f}", justify="right", no_wrap=True)
+class Column(NamedTuple):
+    """A column of a `Matrix`: numbers, which are never cut; or words, that wrap down to `narrowest` columns."""
+
+    name: str
+    values: Sequence[str | Text]
+    total: str = ""
+    narrowest: int | None = None
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal that it needs, the space before it included."""
+        return 1 + (self.narrowest or max(len(str(text)) for text in (self.name, self.total, *self.values)))
+
+
+class Matrix(NamedTuple):
+    """A table that goes on below itself, with the same names in front, where the terminal is too narrow for it."""
+
+    names: Column
+    columns: Sequence[Column]
+    title: str | None = None
+    has_total: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As many of the columns, in their order, as fit beside the names, and then the next ones."""
+        left = list(self.columns)
+        title = self.title
+        while left:
+            room = options.max_width - self.names.width - 1
+            here: list[Column] = []
+            while left and (not here or left[0].width <= room):
+                room -= left[0].width
+                here.append(left.pop(0))
+            yield self._table([self.names, *here], title)
+            title = None
+
+    def _table(self, columns: Sequence[Column], title: str | None) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", show_footer=self.has_total, padding=0)
+        for column in columns:
+            if column.narrowest is None:
+                table.add_column(column.name, column.total, justify="right", no_wrap=True)
+            else:
+                table.add_column(column.name, column.total, min_width=column.narrowest, overflow="fold")
+        for row in zip(*(column.values for column in columns), strict=True):
+            table.add_row(*row)
+        return table
+
+
+def cells_table(forecast: Forecast) -> Matrix:
+    """One row per cell: what a run needs of it, then the time of every step (of all evaluations together)."""
+    cells, evals = forecast.cells, {one.step for one in forecast.evaluations}
+    steps: dict[str, list[str]] = {}
+    for step in dict.fromkeys(step.step for cell in cells for step in cell.steps):
+        steps.setdefault("evals" if step in evals else step, []).append(step)
+    names = Column("cell", [cell.label for cell in cells], "total", CELL_COLUMNS)
+    needs = [
+        Column("starts", [str(cell.starts) for cell in cells], str(sum(cell.starts for cell in cells))),
+        Column(
+            "hours" if forecast.is_free else "GPU-h", [f"{cell.gpu_h:.2f}" for cell in cells], f"{forecast.gpu_h:.2f}"
+        ),
+    ]
     if not forecast.is_free:
-        table.add_column("spot", dollars(forecast.usd_spot), justify="right", no_wrap=True)
-        table.add_column("on-dem.", dollars(forecast.usd_on_demand), justify="right", no_wrap=True)
-    for cell in forecast.cells:
-        times = [duration(_ready_s(cell)), *(_steps_text(cell, steps) for steps in columns.values())]
-        prices = [] if forecast.is_free else [dollars(cell.usd_spot), dollars(cell.usd_on_demand)]
-        table.add_row(cell.label, f"{cell.tok_s:.0f}", *times, f"{cell.gpu_h:.2f}", *prices)
-    return table
+        needs.append(Column("spot", [dollars(cell.usd_spot) for cell in cells], dollars(forecast.usd_spot)))
+        on_demand = [dollars(cell.usd_on_demand) for cell in cells]
+        needs.append(Column("on-dem.", on_demand, dollars(forecast.usd_on_demand)))
+    if any(cell.memory_gb for cell in cells):
+        needs += [
+            Column(name, [digits(getattr(cell, field), places) for cell in cells])
+            for name, field, places in (
+                ("weights", "weights_gb", 1), ("of GB", "memory_gb", 1), ("KV GB", "request_gb", 2), ("fits", "fits", 0)
+            )
+        ]  # fmt: skip
+    ready_s = [_ready_s(cell) for cell in cells]
+    times = [
+        Column("tok/s", [f"{cell.tok_s:.0f}" for cell in cells]),
+        Column("start", [duration(each_s) for each_s in ready_s], duration(sum(ready_s))),
+    ]
+    for name, those in steps.items():
+        total_s = sum(_steps_s(cell, those) for cell in cells)
+        times.append(Column(name, [_steps_text(cell, those) for cell in cells], duration(total_s)))
+    return Matrix(names, [*needs, *times], f"{forecast.sweep} on {forecast.gpu}, expected", has_total=True)
+
+
+def digits(figure: float | None, places: int) -> str:
+    """A figure with so many decimals, or a dash where it isn't known."""
+    return "-" if figure is None else f"{figure:.{places}f}"
 
 
 def summary(forecast: Forecast) -> str:
@@ -104,6 +174,8 @@ def _visits(forecast: Forecast) -> str:
         if usd is not None and forecast.gpu_h
     ]
     cost = f", {' spot, '.join(prices)} on demand" if len(prices) == 2 else ""
+    if not forecast.control_gpu_h:
+        return f"{visits} engine starts, those of a cell on one machine (visits: bracketed)."
     return (
         f"{visits} engine starts: control, cell, control on one machine (visits: bracketed); the controls take "
         f"{forecast.control_gpu_h:.2f} GPU-h of it{cost}."
@@ -154,29 +226,26 @@ def _ready_s(cell: CellForecast) -> float:
     return cell.launch_s + cell.start_s + cell.control_start_s
 
 
-def evaluations_table(evaluations: Sequence[EvalForecast], is_free: bool, spot: bool) -> Table:
+def evaluations_table(evaluations: Sequence[EvalForecast], is_free: bool, spot: bool) -> Matrix:
     """One row per evaluation: n, tokens, hours, dollars, what n can show, and what its margin would take."""
-    table = Table(box=box.SIMPLE_HEAD, padding=0)
-    table.add_column("eval", no_wrap=True)
-    money = ["hours"] if is_free else ["GPU-h", "spot", "on-dem."]
-    for name in ("n", "tokens", *money, "differ", "sees", "carries", "margin"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("")
-    for one in evaluations:
-        prices = [] if is_free else [dollars(one.cost.usd_spot), dollars(one.cost.usd_on_demand)]
-        table.add_row(
-            one.step,
-            _n(one.items, one.samples),
-            f"{one.tokens / 1e6:.1f}M",
-            f"{one.cost.gpu_h:.1f}",
-            *prices,
-            f"{one.discordance:.0%}",
-            points(one.smallest_difference),
-            points(one.carried_margin),
-            points(one.margin),
-            _verdict(one, is_free, spot),
-        )
-    return table
+    costs = [one.cost for one in evaluations]
+    columns = [
+        Column("n", [_n(one.items, one.samples) for one in evaluations]),
+        Column("tokens", [f"{one.tokens / 1e6:.1f}M" for one in evaluations]),
+        Column("hours" if is_free else "GPU-h", [f"{cost.gpu_h:.1f}" for cost in costs]),
+    ]
+    if not is_free:
+        columns.append(Column("spot", [dollars(cost.usd_spot) for cost in costs]))
+        columns.append(Column("on-dem.", [dollars(cost.usd_on_demand) for cost in costs]))
+    columns += [
+        Column("differ", [f"{one.discordance:.0%}" for one in evaluations]),
+        Column("sees", [points(one.smallest_difference) for one in evaluations]),
+        Column("carries", [points(one.carried_margin) for one in evaluations]),
+        Column("margin", [points(one.margin) for one in evaluations]),
+        Column("enough?", [_verdict(one, is_free, spot) for one in evaluations], "", VERDICT_COLUMNS),
+    ]
+    longest = max(len(one.step) for one in evaluations)
+    return Matrix(Column("eval", [one.step for one in evaluations], "", longest), columns)
 
 
 def source(one: EvalForecast) -> str:

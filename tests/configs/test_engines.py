@@ -122,7 +122,7 @@ name: mine
 engine: served
 gpu: {gpu}
 suite: tiny-quick
-serving: {{max_model_len: 2048{share}}}
+serving: {{max_model_len: {tokens}{share}}}
 cells:
   - {{model: gemma-4-12b, precision: fp8, technique: ar}}
   - {{model: {model}, precision: {precision}, technique: ar}}
@@ -140,12 +140,13 @@ active_params_b: 70.6
 def planned(write: Write) -> Write:
     """Loads a sweep of two rows, whose second is given, on an engine with these arguments; its name."""
 
-    def load(gpu: str, model: str, precision: str, *args: str, share: float | None = None) -> str:
+    def load(gpu: str, model: str, precision: str, *args: str, share: float | None = None, tokens: int = 2048) -> str:
         write(SEVENTY, "models/seventy.yaml")
         write("name: blind\n", "gpus/blind.yaml")
         write(f"name: served\ncommand: [vllm]\nargs: [{', '.join(args)}]\n", "engines/served.yaml")
         said = "" if share is None else f", gpu_memory_utilization: {share}"
-        return load_sweep(write(SWEEP.format(gpu=gpu, model=model, precision=precision, share=said))).name
+        text = SWEEP.format(gpu=gpu, model=model, precision=precision, share=said, tokens=tokens)
+        return load_sweep(write(text)).name
 
     return load
 
@@ -192,6 +193,71 @@ def test_the_share_of_the_memory_that_the_cell_names_counts(planned: Write) -> N
 )
 def test_what_may_fit_is_planned(planned: Write, row: tuple[str, ...]) -> None:
     assert planned(*row) == "mine"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "row", "refused"),
+    [
+        (262144, ("h100", "gemma-4-31b", "bf16"), "21.5 GB of cache beside 61.4 GB of weights a card"),
+        (262144, ("h100", "gemma-4-31b", "bf16", "--kv-cache-dtype=fp8"), None),
+        (262144, ("h100", "gemma-4-31b", "bf16", "-tp=2"), None),
+        (131072, ("h100", "gemma-4-31b", "bf16"), None),
+        (262144, ("h100", "gemma-4-31b", "fp8"), None),
+    ],
+)
+def test_a_cell_holds_one_request_of_its_full_length(
+    planned: Write, tokens: int, row: tuple[str, ...], refused: str | None
+) -> None:
+    if refused is None:
+        assert planned(*row, tokens=tokens) == "mine"
+        return
+    with pytest.raises(ConfigError, match=rf"mine\.yaml:5: serving\.max_model_len: .*{refused}.*at most 21\d{{4}} tok"):
+        planned(*row, tokens=tokens)
+
+
+def test_what_is_made_of_experts_alone_is_refused_of_a_dense_model_and_what_is_stored_is_not(planned: Write) -> None:
+    with pytest.raises(ConfigError, match=r"mine\.yaml:8: cells\[1\]\.precision: 'int8' .*accepted: int8-checkpoint"):
+        planned("h100", "gemma-4-31b", "int8")
+    for model, precision in (("gemma-4-26b-a4b", "int8"), ("gemma-4-31b-int8", "int8-checkpoint")):
+        assert planned("h100", model, precision) == "mine"
+
+
+HELD = """\
+name: mine
+engine: vllm
+gpu: h100
+suite: precision
+serving: {{max_model_len: 40960}}
+cells:
+  - {{model: gemma-4-12b, precision: bf16, technique: ar}}
+  - {{model: gemma-4-12b, precision: fp8, technique: ar, held_against: {there}}}
+  - model: gemma-4-12b-qat
+    precision: qat-int4
+    technique: ar
+    held_against: {{model: gemma-4-12b, precision: {then}}}
+"""
+BF16 = "{model: gemma-4-12b, precision: bf16}"
+
+
+def test_a_row_may_be_held_against_another_precisions_ar_which_changes_no_key(write: Write) -> None:
+    cells = expand(load_sweep(write(HELD.format(there=BF16, then="bf16")))).cells
+    named = [each.held_against and (each.held_against.model, each.held_against.precision) for each in cells]
+    assert named == [None, ("gemma-4-12b", "bf16"), ("gemma-4-12b", "bf16")]
+    alone = expand(load_sweep(write(HELD.format(there="null", then="bf16")))).cells
+    assert [each.cell.cell_key for each in alone] == [each.cell.cell_key for each in cells]
+
+
+@pytest.mark.parametrize(
+    ("there", "then", "line"),
+    [("{model: gemma-4-12b, precision: fp8}", "bf16", 8), ("{model: gemma-4-31b, precision: bf16}", "bf16", 8),
+     (BF16, "fp8", 12)],
+)  # fmt: skip
+def test_what_it_is_held_against_is_an_ar_row_of_the_sweep_that_is_held_against_nothing(
+    refused: Write, there: str, then: str, line: int
+) -> None:
+    said = refused(HELD.format(there=there, then=then))
+    assert said.startswith(f"mine.yaml:{line}: cells[{1 if line == 8 else 2}].held_against: no AR row of 'gemma-4-")
+    assert said.endswith("accepted: {model: gemma-4-12b, precision: bf16}")
 
 
 GENERATE = """\

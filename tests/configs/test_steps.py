@@ -146,8 +146,8 @@ def memory(**fields: Any) -> MemoryStep:
 
 def test_a_memory_step_fills_the_context_with_one_request_if_there_is_room() -> None:
     cell = plan("speed-bench").cells[0].cell
-    assert memory().workload(cell) == (Work(1, 32768 - 16, 16),)
-    assert memory(output_tokens=100).context_tokens(cell) == 32668
+    assert memory().workload(cell) == (Work(1, 12288 - 16, 16),)
+    assert memory(output_tokens=100).context_tokens(cell) == 12288 - 100
     cell = plan("speed-bench-tiny").cells[0].cell
     short = with_room(100, "speed-bench-tiny")
     assert memory(output_tokens=64).why_not(cell) is None

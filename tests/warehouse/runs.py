@@ -159,7 +159,10 @@ class Graded(DemoRun):
         *reported: Row,
         step: str = "eval-gpqa",
         verdict: tuple[str, list[str], list[str]] = FINE,
+        eight_bit: bool = False,
         **provenance: Any,
     ) -> None:
-        writer = self.step(step, technique, k).write(EVAL_SAMPLES, given).write(EVAL_SCORES, reported)
+        writer = (
+            self.step(step, technique, k, eight_bit=eight_bit).write(EVAL_SAMPLES, given).write(EVAL_SCORES, reported)
+        )
         writer.provenance(**provenance).judge((None, None, *verdict)).commit(*verdict[:2], wall_s=90.0)

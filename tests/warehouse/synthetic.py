@@ -97,7 +97,7 @@ DEMO = {
     ("bf16", "ngram", 4): Behaviour(430, (0.21, 0.12, 0.07, 0.03)),
     ("bf16", "draft_model", 4): Behaviour(402, (0.72, 0.5, 0.31, 0.2), (212, 305, 390), 45),
     ("bf16", "dflash", 7): Behaviour(664, (0.82, 0.66, 0.51, 0.38, 0.27, 0.2, 0.12)),
-    ("int8", "ar", None): Behaviour(388, right=45),
+    ("fp8_per_channel", "ar", None): Behaviour(388, right=45),
     ("bf16", "suffix", 8): Behaviour(540, (0.42, 0.31, 0.2, 0.12, 0.08, 0.05, 0.03, 0.01)),
 }
 """Figures like those that the demo has on two cores."""
@@ -129,15 +129,15 @@ class DemoRun:
         self.ledger = Ledger(store, run_id, clock)
         self.ledger.write_plan(self.plan)
 
-    def planned(self, technique: str, k: int | None = None, *, int8: bool = False) -> PlannedCell:
-        found = (each for each in self.plan.cells if (each.cell.precision.name == "int8") == int8)
+    def planned(self, technique: str, k: int | None = None, *, eight_bit: bool = False) -> PlannedCell:
+        found = (each for each in self.plan.cells if (each.cell.precision.name != "bf16") == eight_bit)
         return next(each for each in found if (each.cell.technique.name, each.cell.k) == (technique, k))
 
-    def key(self, technique: str, k: int | None = None, *, int8: bool = False) -> str:
-        return self.planned(technique, k, int8=int8).cell.cell_key
+    def key(self, technique: str, k: int | None = None, *, eight_bit: bool = False) -> str:
+        return self.planned(technique, k, eight_bit=eight_bit).cell.cell_key
 
-    def step(self, name: str, technique: str, k: int | None = None, *, int8: bool = False) -> StepWriter:
-        return StepWriter(self.ledger, self.key(technique, k, int8=int8), name)
+    def step(self, name: str, technique: str, k: int | None = None, *, eight_bit: bool = False) -> StepWriter:
+        return StepWriter(self.ledger, self.key(technique, k, eight_bit=eight_bit), name)
 
     def outputs(self, technique: str, k: int | None, *passes: Mapping[str, Any], gap: float | None = None) -> None:
         """A committed parity step: tokens by prompt in each pass; `gap` is between the best two, everywhere."""

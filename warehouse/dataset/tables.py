@@ -260,10 +260,11 @@ VISITS = Table("visits", "one condition of a timed step in one visit on one mach
     Column("measured_at", "str", "when it was committed, ISO 8601, UTC", required=True),
 ))  # fmt: skip
 
-PAIRS = Table("pairs", "one comparison of a cell with AR of the same run, precision, engine and kind of machine, and "
-              "of the model that `compared_as` names: its own, unless it is held against another one's", (
+PAIRS = Table("pairs", "one comparison of a cell with AR of the same run, engine and kind of machine, of the model "
+              "and precision that `compared_as` and `baseline_precision` name: its own, unless held against others", (
     Column("run_id", "str", "the run", required=True),
-    Column("kind", "str", "speed: by visits; accuracy: by items; placebo: AR against AR by visits", required=True),
+    Column("kind", "str", "speed: by visits; accuracy: by items; precision: by items, with AR of another precision; "
+           "placebo: AR against AR by visits", required=True),
     Column("cell_key", "str", "the cell", required=True),
     Column("baseline_cell_key", "str", "the AR cell it is compared with; of a control it is what was served: `visits` "
            "has its rows under the cell's own cell_key, role control, with this as served_cell_key", required=True),
@@ -273,6 +274,7 @@ PAIRS = Table("pairs", "one comparison of a cell with AR of the same run, precis
     Column("k", "i64", "tokens drafted per step, where the technique has a K", "tokens"),
     MADE_UP,
     Column("compared_as", "str", "the model whose AR it is compared with"),
+    Column("baseline_precision", "str", "number format of the weights of that AR; null in snapshots before schema 15"),
     Column("engine", "str", "what served both", required=True),
     Column("gpu", "str", "kind of machine of both", required=True),
     Column("step", "str", "the measurement", required=True),

@@ -15,6 +15,11 @@ from warehouse.report.display.tables import MOST_ROWS, Heading, naming, on_card,
 from warehouse.report.display.view import View, bench, favour, grouped
 
 TITLE = "Against AR, question by question"
+PRECISION, PRECISION_TITLE = "precision", "Against another precision, question by question"
+PRECISION_LEAD = (
+    "Difference to AR of another precision on the same questions, as the sweep's rows name it (held_against). "
+    "Otherwise as above: both tables share one correction."
+)
 
 _step, _evaluation = itemgetter("step"), itemgetter("run_id", "cell_key", "step")
 
@@ -31,15 +36,18 @@ NO_WORSE = {"non-inferior": "yes", "worse": "no: worse", "inconclusive": "can't 
 """Whether a technique is no worse than AR, within the margin."""
 
 
-def paired_table(view: View) -> Markup:
-    """All accuracy comparisons on the page, one evaluation after the other."""
-    pairs = sorted((pair for pair in view.pairs if pair["kind"] == "accuracy"), key=_step)
+def paired_table(view: View, kind: str) -> Child:
+    """All comparisons of a kind on the page, one evaluation after the other."""
+    pairs = sorted((pair for pair in view.pairs if pair["kind"] == kind), key=_step)
+    if not pairs and kind == PRECISION:
+        return None
     if not pairs:
         return tag("p", "No technique could be compared with AR question by question.")
     if len(pairs) > MOST_ROWS:  # what is left out must not be the losses
         pairs.sort(key=lambda pair: (pair["step"], *favour(pair)))
     columns = [
         *naming(view.rows),
+        *([Heading("compared with", _reference, "")] if kind == PRECISION else []),
         Heading("evaluation", lambda pair: pair["step"], ""),
         Heading("difference", lambda pair: signed(pair["delta"])),
         Heading("95 % interval", lambda pair: f"{signed(pair['delta_lo'])} to {signed(pair['delta_hi'])}"),
@@ -55,7 +63,12 @@ def paired_table(view: View) -> Markup:
     ]
     if any(pair["served_differently"] for pair in pairs):
         columns.append(Heading("served differently", lambda pair: ", ".join(pair["served_differently"] or ()), ""))
-    return part(TITLE, PAIRED_LEAD, table("Paired accuracy differences", columns, pairs, "pairs", share=_step))
+    title, lead = (PRECISION_TITLE, PRECISION_LEAD) if kind == PRECISION else (TITLE, PAIRED_LEAD)
+    return part(title, lead, table("Paired accuracy differences", columns, pairs, "pairs", share=_step))
+
+
+def _reference(pair: Row) -> str:
+    return f"AR of {pair['compared_as']} {pair['baseline_precision']}"
 
 
 def _p(p: float | None) -> str:
@@ -64,7 +77,7 @@ def _p(p: float | None) -> str:
 
 def _verdict(view: View, pair: Row) -> str:
     """The answer to "no worse?"; that more answers were cut off belongs to it, whatever the score."""
-    if lossless(view, pair):
+    if pair["kind"] != PRECISION and lossless(view, pair):
         return "yes: lossless"
     said, cut_off = NO_WORSE.get(pair["conclusion"], NOTHING), cut_off_words(view, pair)
     joined = "but" if pair["conclusion"] == "non-inferior" else "and"
@@ -160,7 +173,8 @@ def accuracy_section(view: View) -> Markup:
         plots_of(drawings),
         tag("p", f"{plural(undrawn, 'plot')} more would follow; their scores are below.") if undrawn > 0 else None,
         table("Scores", _columns(view, shown), shown, "results_consolidated", share=_step),
-        paired_table(view),
+        paired_table(view, "accuracy"),
+        paired_table(view, PRECISION),
         readers_table(view),
     )
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from configs.schema import Reference
 from configs.steps.eval import EvalStep
 from tests.warehouse.dataset.statistics.test_accuracy import compare_counts
-from tests.warehouse.runs import GPQA, IFEVAL, WRONG_READING, Graded, answer, answers, checked, score
-from tests.warehouse.synthetic import FINE, item, only
+from tests.warehouse.runs import GPQA, IFEVAL, WRONG_READING, Graded, answer, answers, checked, score, view_of
+from tests.warehouse.synthetic import FINE, demo_plan, item, only
 from warehouse.dataset import build
 from warehouse.dataset.build import consolidate
 from warehouse.dataset.consolidate.inputs import batches, comparison_groups, take_inventory
@@ -17,6 +18,7 @@ from warehouse.dataset.statistics.proportions import wilson_interval
 from warehouse.ledger.steps import EVAL_ITEMS, EVAL_SAMPLES, EXCHANGES
 from warehouse.ledger.store import Store, StoreError, open_store
 from warehouse.ledger.tables import Row
+from warehouse.report.accuracy_section import accuracy_section, paired_table
 
 
 def test_the_last_answer_in_the_body_counts_and_the_seeds_readers_are_shown_lying(run: Graded) -> None:
@@ -298,6 +300,41 @@ def test_precisions_are_one_family_and_evaluations_and_runs_are_several(local: S
     lost_p = {(pair["run_id"], pair["step"]): pair["mcnemar_p_holm"] for pair in pairs if pair["lost"]}
     each = {"eval-gpqa": pytest.approx(2 * 2 / 2**6), "eval-ifeval": pytest.approx(2 / 2**6)}
     assert lost_p == {(run_id, step): p for run_id in ("one", "two") for step, p in each.items()}
+
+
+def held(store: Store, given: Sequence[Row], *, drafted: bool = False) -> Graded:
+    """AR in 16 bits and in 8 bits, the latter held against the former; maybe MTP in 16 bits beside them."""
+    bf16 = Reference(model="tiny-gemma4", precision="bf16")
+    cells = [
+        each if each.cell.precision.name == "bf16" else each.model_copy(update={"held_against": bf16})
+        for each in demo_plan().cells
+    ]
+    run = Graded(store, run_id="held", cells=cells)
+    run.answered("ar", None, answers(198, range(150)))
+    run.answered("ar", None, given, eight_bit=True)
+    if drafted:
+        run.answered("mtp", 4, answers(198, range(150)))
+    return run
+
+
+def test_a_precision_is_compared_with_another_ones_ar_by_item_and_says_with_which(local: Store) -> None:
+    built = held(local, answers(198, [*range(5, 150), *range(160, 163)]), drafted=True).built()
+    pair, beside = (only(built.pairs, kind=kind) for kind in ("precision", "accuracy"))
+    assert (pair["technique"], pair["precision"]) == ("ar", "fp8_per_channel")
+    assert (pair["compared_as"], pair["baseline_precision"]) == ("tiny-gemma4", "bf16")
+    assert (pair["n"], pair["gained"], pair["lost"], pair["conclusion"]) == (198, 3, 5, "non-inferior")
+    assert pair["mcnemar_p_holm"] == pytest.approx(min(1, 2 * pair["mcnemar_p"])), "techniques share its correction"
+    assert (beside["technique"], beside["baseline_precision"]) == ("mtp", "bf16")
+    assert "no worse" in str(paired_table(view_of(built), "precision"))
+    assert "AR of tiny-gemma4 bf16" in str(accuracy_section(view_of(built)))
+
+
+def test_a_precision_that_loses_is_worse_and_one_without_a_reference_is_compared_with_nothing(local: Store) -> None:
+    assert only(held(local, answers(198, range(40, 150))).built().pairs)["conclusion"] == "worse"
+    run = Graded(local)
+    run.answered("ar", None, answers(198, range(150)))
+    run.answered("ar", None, answers(198, range(150)), eight_bit=True)
+    assert run.built().pairs == []
 
 
 def test_the_demos_own_questions_are_settled_too(run: Graded) -> None:

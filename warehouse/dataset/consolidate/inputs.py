@@ -48,6 +48,21 @@ def baseline_among(planned: PlannedCell, cells: Iterable[PlannedCell]) -> Planne
     return min(found, key=lambda each: (each.cell.serving != serving, each.cell.cell_key), default=None)
 
 
+def reference_among(planned: PlannedCell, cells: Iterable[PlannedCell]) -> PlannedCell | None:
+    """The AR cell of another precision that a cell of the same run is held against; None: its row names none."""
+    named, cell = planned.held_against, planned.cell
+    if named is None:
+        return None
+    bench = (named.model, named.precision, cell.engine.name, planned.gpu.name)
+    found = (
+        each
+        for each in cells
+        if each.cell.technique.is_baseline and (each.cell.model.name, *bench_of(each)[1:]) == bench
+        if each.cell.model.weights == cell.model.weights
+    )
+    return min(found, key=lambda each: (each.cell.serving != cell.serving, each.cell.cell_key), default=None)
+
+
 READERS = 16  # small objects read at the same time: an S3 answer takes tens of milliseconds, and a run has thousands
 Identity = tuple[str, str, str]  # what raw rows call a committed step: run, cell, step
 STEP = ("run_id", "cell_key", "step")  # the columns that tie a raw row to its committed step
@@ -165,17 +180,36 @@ Group = tuple[CommittedStep, ...]  # steps that are compared with each other
 
 
 def comparison_groups(steps: Sequence[CommittedStep]) -> list[Group]:
-    """Steps of the same run, model, precision, engine and kind of machine; nothing outside is a fair comparison."""
+    """Steps of the same run, model, precision, engine and kind of machine; nothing outside is a fair comparison.
+
+    Where a row is held against another precision, the two are one group.
+    """
+    joined: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def first(bench: tuple[str, ...]) -> tuple[str, ...]:
+        while bench in joined:
+            bench = joined[bench]
+        return bench
+
     groups: dict[tuple[str, ...], list[CommittedStep]] = {}
     for step in steps:
-        groups.setdefault((step.run_id, *bench_of(step.planned)), []).append(step)
+        own = (step.run_id, *bench_of(step.planned))
+        if (named := step.planned.held_against) is not None:
+            there = first((step.run_id, named.model, named.precision, *own[3:]))
+            if there != first(own):
+                joined[first(own)] = there
+    for step in steps:
+        groups.setdefault(first((step.run_id, *bench_of(step.planned))), []).append(step)
     return [tuple(groups[key]) for key in sorted(groups)]
 
 
-def baseline_of(step: CommittedStep, group: Group) -> CommittedStep | None:
+Choose = Callable[[PlannedCell, Iterable[PlannedCell]], PlannedCell | None]
+
+
+def baseline_of(step: CommittedStep, group: Group, choose: Choose = baseline_among) -> CommittedStep | None:
     """The AR cell's step of the same name; None for AR itself, and where AR has no such step."""
     candidates = {other.cell_key: other for other in group if other.commit.step == step.commit.step}
-    found = baseline_among(step.planned, (other.planned for other in candidates.values()))
+    found = choose(step.planned, (other.planned for other in candidates.values()))
     return None if found is None else candidates[found.cell.cell_key]
 
 

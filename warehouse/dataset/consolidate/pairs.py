@@ -1,5 +1,7 @@
 """Comparisons with the AR cell: what every pair has, a cell's answers next to AR's, and the final verdict on accuracy.
 
+That is AR of the same precision, and of another one where the sweep's row is held against it.
+
 Two arms are comparable where they answered the same questions, which is checked on the prompts themselves.
 
 A run compares many cells with AR; at 5 % each, one in twenty differs by chance. Holm's correction keeps the chance of
@@ -10,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import polars as pl
 
 from warehouse.dataset.consolidate.comparable import Cell, served_differently
-from warehouse.dataset.consolidate.inputs import CommittedStep, baseline_of
+from warehouse.dataset.consolidate.inputs import Choose, CommittedStep, baseline_among, baseline_of, reference_among
 from warehouse.dataset.consolidate.rows import Judged, Made, Pair, Result, Row
 from warehouse.dataset.statistics.accuracy import compare, conclude, mcnemar_p, n_needed, wording
 from warehouse.dataset.statistics.proportions import ALPHA, holm
@@ -34,7 +36,13 @@ def pair_columns(row: Row, baseline_cell_key: str, kind: str) -> Row:
     """Who is compared with whom, by what; a row of `visits`, which an A/A check has, names only its model."""
     compared_as = row.get("compared_as") or row["model"]
     said = {"kind": kind, "baseline_cell_key": baseline_cell_key, "compared_as": compared_as}
-    return {name: row[name] for name in _SHARED} | said
+    return {name: row[name] for name in _SHARED} | said | {"baseline_precision": row["precision"]}
+
+
+PRECISION: Final = "precision"
+
+AGAINST: Final[dict[str, Choose]] = {"accuracy": baseline_among, PRECISION: reference_among}
+"""What a score is compared with, by the kind of the pair: AR of its own precision, and what its row is held against."""
 
 
 class Arm(NamedTuple):
@@ -55,15 +63,16 @@ def scored(arms: Sequence[Arm], rows_of: Callable[[Arm], list[Result]]) -> Made:
     by_step = {arm.step.identity: arm for arm in arms}
     for arm in arms:
         first, *others = rows_of(arm)
-        baseline = baseline_of(arm.step, tuple(each.step for each in arms))
-        if baseline is not None:
-            first, pair = paired(first, arm, by_step[baseline.identity])
-            pairs += [] if pair is None else [pair]
+        for kind, choose in AGAINST.items():
+            baseline = baseline_of(arm.step, tuple(each.step for each in arms), choose)
+            if baseline is not None:
+                first, pair = paired(first, arm, by_step[baseline.identity], kind)
+                pairs += [] if pair is None else [pair]
         results += (first, *others)
     return Made(results, pairs)
 
 
-def paired(result: Result, ours: Arm, baseline: Arm) -> tuple[Result, Pair | None]:
+def paired(result: Result, ours: Arm, baseline: Arm, kind: str) -> tuple[Result, Pair | None]:
     """The counting row with what the comparison found, and the comparison; no pair where one can't be made fairly.
 
     How many answers were cut off is compared of all rows, not only of ok ones: where it differs most, the node has
@@ -71,21 +80,26 @@ def paired(result: Result, ours: Arm, baseline: Arm) -> tuple[Result, Pair | Non
     """
     if ours.items is None or baseline.items is None:
         return result, None
+    there = baseline.step.planned.cell
+    ar = f"AR of {there.model.name} {there.precision.name}" if kind == PRECISION else "AR"
     both = ours.items.join(baseline.items, on="item_id", how="inner", suffix="_baseline").sort("item_id")
     refusal = _refusal(both)
     if refusal is not None:
-        return result.noting(f"not compared with AR: {refusal}"), None
-    held, truncated_delta = _held_to_truncation(result, both)
+        return result.noting(f"not compared with {ar}: {refusal}"), None
+    held, truncated_delta = _held_to_truncation(result, both, ar)
     if baseline.judged.verdict != "ok":
-        return held.noting(f"not compared with AR: its row is {baseline.judged.verdict}"), None
+        return held.noting(f"not compared with {ar}: its row is {baseline.judged.verdict}"), None
     if not result.is_ok:
         return held, None
     row = held.row
     before = (both["right_baseline"] / both["answers_baseline"]).to_list()
     now = (both["right"] / both["answers"]).to_list()
-    identity = "/".join((*ours.step.identity, row["metric"], str(row["extractor"])))
+    seeded_by = (*ours.step.identity, row["metric"], str(row["extractor"]))
+    identity = "/".join((*seeded_by, kind) if kind == PRECISION else seeded_by)
     found = compare(before, now, row["samples"], ours.margin, identity)
-    columns = pair_columns(row, baseline.step.cell_key, "accuracy") | {
+    columns = pair_columns(row, baseline.step.cell_key, kind) | {
+        "compared_as": there.model.name,
+        "baseline_precision": there.precision.name,
         "metric": row["metric"],
         "extractor": row["extractor"],
         "baseline_value": math.fsum(before) / both.height,
@@ -117,7 +131,7 @@ def _refusal(both: pl.DataFrame) -> str | None:
     return f"{len(uneven)} items have another number of answers, e.g. {uneven[0]!r}" if uneven else None
 
 
-def _held_to_truncation(result: Result, both: pl.DataFrame) -> tuple[Result, float]:
+def _held_to_truncation(result: Result, both: pl.DataFrame, ar: str) -> tuple[Result, float]:
     """Guard: as many answers are cut off as of AR (McNemar over items); and how many more are, as a share."""
     now, before = pl.col("truncated") > 0, pl.col("truncated_baseline") > 0
     share, of_ar, gained, lost = both.select(
@@ -129,7 +143,7 @@ def _held_to_truncation(result: Result, both: pl.DataFrame) -> tuple[Result, flo
     p = mcnemar_p(gained, lost)
     if p < ALPHA:
         sentence = (
-            f"{share:.1%} of the answers were cut off, of AR's {of_ar:.1%} (exact McNemar p = {p:.2g}): one of them "
+            f"{share:.1%} of the answers were cut off, of {ar}'s {of_ar:.1%} (exact McNemar p = {p:.2g}): one of them "
             "rambles"
         )
         result = result.worsened("suspect", Reason.TRUNCATION_DIFFERS, sentence)

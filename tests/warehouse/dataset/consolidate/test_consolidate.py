@@ -146,7 +146,7 @@ def test_other_runs_and_precisions_are_no_baseline(local: Store) -> None:
     other = Run(local, "other")
     other.speed("ar", None, [100.0, 100.0])
     run = Run(local, "run")
-    run.step("throughput", "ar", int8=True).write(WINDOWS, [window(SHORT, 0, 50.0)]).commit()
+    run.step("throughput", "ar", eight_bit=True).write(WINDOWS, [window(SHORT, 0, 50.0)]).commit()
     run.speed("mtp", 2, [150.0, 150.0], **engine_counts((0.8, 0.5), 100))
     found = consolidate(local, ["other", "run"]).results
     assert only(found, technique="mtp").get("speedup") is None
