@@ -19,7 +19,8 @@ from configs.errors import SpecsweepError, leave
 from configs.expand import default_run_id
 from flows.plans import store_url
 from flows.terminal.lab_commands import lab_app
-from warehouse.ledger.commits import Ledger, run_ids
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.runs import OddRun, run_ids, tell_skipped
 from warehouse.ledger.store import Store, StoreError, open_store
 
 app = typer.Typer(
@@ -71,7 +72,7 @@ def sweep(
 
 @app.command(epilog="Examples: sweep plan full    sweep plan my/sweep.yaml --json")
 def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, as_json: JsonOption = False) -> None:
-    """Show the matrix of a sweep, what is already measured, hours, dollars and budgets. Needs no network."""
+    """Show the matrix of a sweep, what is already measured, hours, dollars and budgets. Needs no network, but to a bucket."""
     from flows.forecast.budget import Purse
     from flows.plans import make_plan
     from flows.renting.site import expected
@@ -79,7 +80,7 @@ def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, a
 
     planned = make_plan(name)
     opened = open_store(store_url(store))
-    ledger = Ledger(opened, run_id or default_run_id(planned))
+    ledger = Ledger(opened, default_run_id(planned) if run_id is None else run_id)
     is_there = "://" in opened.url or Path(opened.url).exists()
     left, cloud = expected(planned, ledger if is_there else None), planned.cloud
     budgets = [] if cloud is None else Purse(opened, ledger.run_id, cloud.budget, time.time).fits(left)
@@ -128,11 +129,17 @@ def status(
     from flows.terminal.progress import ProgressReader, progress_table
 
     opened = open_store(store_url(store))
-    chosen = [run_id] if run_id else _runs_in(opened)
+    chosen = _runs_in(opened) if run_id is None else [run_id]
     documents = []
     for name in chosen:
-        ledger = Ledger(opened, name)
-        progress = ProgressReader(ledger, ledger.plan()).read()
+        try:
+            ledger = Ledger(opened, name)
+            progress = ProgressReader(ledger, ledger.plan()).read()
+        except OddRun as odd:
+            if run_id is not None:
+                raise
+            tell_skipped(odd)
+            continue
         documents.append({
             "run_id": name, "measured": progress.measured, "total": progress.total,
             "spent_usd": progress.spent.usd if progress.spent else None,

@@ -64,7 +64,7 @@ def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, w
     started, plan = time.monotonic(), make_plan(name)
     store = open_store(store_url)
     require_create_only(store)
-    ledger = Ledger(store, run_id or default_run_id(plan))
+    ledger = Ledger(store, default_run_id(plan) if run_id is None else run_id)
     require_datasets(plan, ledger)
     require_machine(plan, ledger)
     record_run(ledger, plan)
