@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import sys
@@ -47,6 +48,7 @@ RunOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of tables")]
 PIPE_COLUMNS = 130  # width of the output where there is no terminal to ask
+NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC, errno.EDQUOT)
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)  # what ends a command; Ctrl-C sends the second
 
 
@@ -72,7 +74,10 @@ def sweep(
 
 @app.command(epilog="Examples: sweep plan full    sweep plan my/sweep.yaml --json")
 def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, as_json: JsonOption = False) -> None:
-    """Show the matrix of a sweep, what is already measured, hours, dollars and budgets. Needs no network, but to a bucket."""
+    """Show the matrix of a sweep, what is already measured, hours, dollars and budgets.
+
+    Needs no network, unless the store is a bucket.
+    """
     from flows.forecast.budget import Purse
     from flows.plans import make_plan
     from flows.renting.site import expected
@@ -292,9 +297,26 @@ def main() -> None:
         app(prog_name="sweep")
     except SpecsweepError as error:
         sys.exit(leave("sweep", error))
+    except OSError as error:
+        if (unwritable := _unwritable(error)) is None:
+            raise
+        sys.exit(leave("sweep", unwritable))
     except Interrupted as interruption:
         print("sweep: stopped; what was measured is kept, run the same command again to go on", file=sys.stderr)
         sys.exit(128 + int(interruption.args[0]))
+
+
+def _unwritable(error: OSError) -> SpecsweepError | None:
+    """What to do about a cache or a state folder that can't be written to; None: the error is another one."""
+    from tasks.engine.machine import STATE_VARIABLE, state_dir
+    from tasks.host.environment_spec import user_cache
+
+    path = Path(str(error.filename or "/"))
+    for folder, variable in ((state_dir(), STATE_VARIABLE), (user_cache(), "XDG_CACHE_HOME")):
+        if error.errno in NOT_WRITABLE and path.is_relative_to(folder):
+            remedy = f"make it writable, free space there, or set {variable} to another folder"
+            return SpecsweepError(f"{path} can't be written to ({error.strerror}): {remedy}")
+    return None
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -116,7 +116,7 @@ def test_a_run_that_is_asked_for_by_name_is_not_skipped(tmp_path: Path) -> None:
         lambda: CliRunner().invoke(app, ["status", "--store", store.url, "--run-id", odd], catch_exceptions=False),
         lambda: publish(store, [odd]),
     ):
-        with pytest.raises(OddRun, match="'a-copy' is a copy of run 'old'.*give it its name again"):
+        with pytest.raises(OddRun, match=r"'a-copy' is a copy of run 'old'.*give it its name again"):
             call()
 
 

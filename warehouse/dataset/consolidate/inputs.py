@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 from polars.exceptions import PolarsError
+
 from configs.schema import PlannedCell
 from configs.step import MeasuredStep
 from configs.visits import Visit, split_name, unmeasured
