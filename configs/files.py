@@ -160,8 +160,7 @@ def shown_path(path: Path) -> str:
         return str(path)
 
 
-MEANT = 3
-"""Most names that an error asks about."""
+MEANT = 3  # most names that an error asks back
 
 
 def accepted(

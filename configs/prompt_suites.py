@@ -104,7 +104,7 @@ def _measured(file: Path, mtime_ns: int, size: int) -> FileSize:
         if (text := first_turn(record)) is not None:  # who asks them says which record has none
             prompts.setdefault(str(record.get("category")), set()).add(text)
     texts = [text for some in prompts.values() for text in some]
-    usual = sum(len(text.encode()) for text in texts) // (4 * len(texts) or 1)
+    usual = sum(len(text.encode(errors="replace")) for text in texts) // (4 * len(texts) or 1)
     shape = SUITE_SIZES[SPEED_BENCH]._replace(
         per_category=max(map(len, prompts.values()), default=0),
         prompt_tokens=TEMPLATE_TOKENS + usual,
@@ -115,5 +115,5 @@ def _measured(file: Path, mtime_ns: int, size: int) -> FileSize:
 
 def _most_tokens(text: str) -> int:
     """Tokens that a text is taken not to exceed: three ASCII characters each, as dense code has, and any other one."""
-    ascii_characters = sum(character < "\x80" for character in text)
+    ascii_characters = len(text.encode("ascii", "ignore"))
     return -(-ascii_characters // 3) + len(text) - ascii_characters

@@ -168,23 +168,16 @@ def publish(store: Store, run_ids: Sequence[str] | None = None) -> Manifest:
 
 def _of_all(store: Store, skipped: dict[str, OddRun]) -> tuple[Consolidated, list[str]]:
     """What all runs of a store say that this version can read, and their names; the others go into `skipped`."""
-
-    def skip(odd: OddRun) -> None:
-        skipped[odd.run_id] = odd
-
     listed = all_run_ids(store)
-    while True:
-        left = [run_id for run_id in listed if run_id not in skipped]
-        if skipped and not left:  # the dataset would be replaced by an empty one
-            raise next(iter(skipped.values()))
+    while (left := [run_id for run_id in listed if run_id not in skipped]) or not skipped:
         try:
-            built = consolidate(store, left, skip)
+            built = consolidate(store, left, lambda odd: skipped.update({odd.run_id: odd}))
         except OddRun as odd:  # its parts say so, which are read last
-            skip(odd)
+            skipped[odd.run_id] = odd
             continue
-        chosen = [run_id for run_id in left if run_id not in skipped]
-        if chosen or not left:
+        if (chosen := [run_id for run_id in left if run_id not in skipped]) or not skipped:
             return built, chosen
+    raise next(iter(skipped.values()))  # the dataset would be replaced by an empty one
 
 
 def publish_rows(
