@@ -54,7 +54,6 @@ MISTAKES = {
         ["mine.yaml:6: cloud.wait_h: inf isn't accepted; accepted: a finite number"]),
     "a date for a key": ("technique: ar}", "technique: ar, 2026-11-25: x}",
         ["mine.yaml:8: cells[0].2026-11-25: the key '2026-11-25' is no text; accepted: a key in quotes"]),
-    "no cells": (AR, "  []", ["mine.yaml:8: cells", "[] isn't accepted; accepted: a list of at least 1 item"]),
     "no blank after a colon": ("{model: tiny", "{model:tiny",
         ["mine.yaml:8: cells[0].model:tiny-gemma4: a blank is missing after the colon; write `model: tiny-gemma4`"]),
     "no blank outside a mapping": ("engine: ", "engine:",
@@ -145,6 +144,9 @@ def test_a_name_that_is_unknown_lists_the_names_and_can_not_leave_its_folder(wri
 SUITES = {
     "too few requests": ("requests: 16", "requests: 8",
         ["mine-suite.yaml:5", "conditions[0].requests", "8 requests have no steady state", "16 or more"]),
+    "nothing in a list": (
+        "[\n      {name: c4, context_tokens: 9, output_tokens: 9, concurrency: 4, requests: 16}]", "[]",
+        ["mine-suite.yaml:4: steps[1].conditions: [] isn't accepted; accepted: a list of at least 1 item"]),
     "repeats of no width": ("requests: 16", "requests: 16, repeats: {min: 3, max: 15}",
         ["mine-suite.yaml:5: steps[1].conditions[0].repeats: ", "accepted: `within` beside `min` and `max`, as 2%"]),
     "repeats within more than everything": ("requests: 16", "requests: 16, repeats: {min: 3, max: 15, within: 2}",
@@ -205,6 +207,7 @@ steps:
     assert right in suite
     message = refused(sweep, {"suites/mine-suite.yaml": suite.replace(right, wrong, 1)})
     assert [part for part in parts if part not in message] == [], message
+    assert " more in this file" not in message, "there is one mistake"
 
 
 def test_an_error_leaves_a_command_as_a_line_and_an_exit_code(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
