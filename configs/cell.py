@@ -81,6 +81,10 @@ PARALLEL = (*A_COPY, "data_parallel_size")
 """All that multiply into the cards of an engine; decode context parallelism uses those of tensor parallelism."""
 
 
+NOT_SERVED = frozenset({"held_against", "context_tokens"})
+"""Fields of a model that change nothing that is served: no part of a cell's key, nor of a plan's hash."""
+
+
 class Model(Grown):
     """A target checkpoint and its facts. Exactly one of `hub_id`, `family_member` and `shape` names its weights."""
 
@@ -105,7 +109,9 @@ class Model(Grown):
         None, description="of an MoE's dummy weights: each token's experts are drawn; none: by its router"
     )
 
-    later: ClassVar[frozenset[str]] = frozenset({"shape", "routing"})
+    context_tokens: int | None = Field(None, gt=0, description="longest context that it was made for; none: unknown")
+
+    later: ClassVar[frozenset[str]] = frozenset({"shape", "routing", "context_tokens"})
 
     @property
     def is_moe(self) -> bool:
@@ -221,8 +227,8 @@ class Cell(Grown):
     later: ClassVar[frozenset[str]] = frozenset({"shapes", "acceptance", "denoising_steps", "canvas_length"})
 
     def canonical_json(self) -> str:
-        """The cell as JSON with sorted keys, but without what it is compared with, and without a fact for checks."""
-        fields = self.model_dump(mode="json", exclude={"model": {"held_against"}, "precision": {"experts_only"}})
+        """The cell as JSON with sorted keys and no default left out, but without what changes nothing served."""
+        fields = self.model_dump(mode="json", exclude={"model": set(NOT_SERVED), "precision": {"experts_only"}})
         return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @property

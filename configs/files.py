@@ -76,7 +76,7 @@ def read_document(path: Path) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{shown}:{mark.line + 1}" if mark else shown
-        raise ConfigError(where, "", f"not valid YAML: {error.problem or error.context}") from error
+        raise ConfigError(where, "", f"not valid YAML: {_cause(error, text.splitlines())}") from error
     except ReaderError as error:  # the loader's first look at the text
         where, code = f"{shown}:{text.count(chr(10), 0, error.position) + 1}", ord(text[error.position])
         problem = f"the character U+{code:04X} is no text; remove it, or save the file as UTF-8"
@@ -87,6 +87,21 @@ def read_document(path: Path) -> Document:
         raise
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(shown, "", f"not valid YAML: {error}") from error
+
+
+GLUED = re.compile(r"(?:^|[{,]|- )\s*([A-Za-z_]\w*):([^\s/{,}]+)")
+"""`key:value` without the blank that makes it a key with a value; no address, as `https://...`."""
+
+
+def _cause(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> str:
+    """What the parser said, where what it stumbled over begins, and a blank that is missing up to there."""
+    found, began, said = error.problem_mark, error.context_mark, str(error.problem or error.context)
+    last = len(lines) if found is None else found.line + 1
+    first = max(0, last - 2) if began is None else began.line
+    if began is not None and error.problem and began.line + 1 < last:
+        said += f" {error.context}, from line {began.line + 1} on"
+    glued = next(filter(None, map(GLUED.search, lines[first:last])), None)
+    return said if glued is None else f"{said}; write `{glued[1]}: {glued[2]}`, with a blank"
 
 
 def _parsed(path: Path, loader: yaml.SafeLoader) -> Document:
@@ -145,10 +160,24 @@ def shown_path(path: Path) -> str:
         return str(path)
 
 
-def accepted(value: object, names: list[str], missing: Sequence[str] = ()) -> str:
-    """The tail of an error: what would be accepted, and what was probably meant, most likely one of the `missing`."""
-    close = get_close_matches(str(value), missing, n=1) or get_close_matches(str(value), names, n=1)
-    meant = f" (did you mean {close[0]!r}?)" if close else ""
+MEANT = 3  # most names that an error asks back
+
+
+def accepted(
+    value: object, names: list[str], missing: Sequence[str] = (), called: Mapping[str, str] | None = None
+) -> str:
+    """The tail of an error: what would be accepted, and what was probably meant, most likely one of the `missing`.
+
+    `called`: what others call some of the names. Capitals aside, what is called so was meant, else the few that begin
+    so, else the one most alike.
+    """
+    said = str(value).lower()
+    known = {other.lower(): name for other, name in [*(called or {}).items(), *((name, name) for name in names)]}
+    begin = {known[each] for each in known if said and each.startswith(said)}
+    close = get_close_matches(str(value), missing, n=1) or ([known[said]] if said in known else sorted(begin))
+    if not 0 < len(close) <= MEANT:
+        close = [known[each] for each in get_close_matches(said, known, n=1)]
+    meant = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
     return f"accepted: {', '.join(names) if names else 'none'}{meant}"
 
 
@@ -189,7 +218,7 @@ def parse(document: Document, model: type[_M], stem: str | None = None) -> _M:
     try:
         parsed = model.model_validate_json(json.dumps(document.data, default=str), strict=True)
     except ValidationError as error:
-        details = error.errors(include_url=False)
+        details = [detail for detail in error.errors(include_url=False) if not _follows(detail)]
         misspelt = list(_misspelt(model, details))  # the first of them, else pydantic's first error, with how many more
         loc, problem = misspelt[0][:2] if misspelt else (details[0]["loc"], _problem(model, details[0]))
         others = len(details) - 1 - len({mistake.twin for mistake in misspelt if mistake.twin})
@@ -202,6 +231,11 @@ def parse(document: Document, model: type[_M], stem: str | None = None) -> _M:
     if stem is not None and name != stem:
         raise document.error(("name",), f"{name!r} isn't the name of the file; accepted: {stem}")
     return parsed
+
+
+def _follows(detail: ErrorDetails) -> bool:
+    """Whether a list is too short only because what is in it was refused, which pydantic says as well."""
+    return detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]
 
 
 def _not_json(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
@@ -220,7 +254,7 @@ def _not_json(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
 
 
 def _misspelt(model: type[BaseModel], details: list[ErrorDetails]) -> Iterator[Misspelt]:
-    """Unknown keys that resemble a key that is missing beside them."""
+    """Unknown keys that resemble a key that is missing beside them, or have their value in them."""
     missing: dict[Loc, list[str]] = {}
     unknown: list[Loc] = []
     for detail in details:
@@ -233,9 +267,13 @@ def _misspelt(model: type[BaseModel], details: list[ErrorDetails]) -> Iterator[M
             missing[loc] = [TAG]
             unknown += [(*loc, key) for key in value if key not in _keys_at(model, loc)]
     for *around, key in unknown:
-        beside = missing.get(tuple(around), [])
+        beside, known = missing.get(tuple(around), []), _keys_at(model, tuple(around))
+        if (glued := GLUED.fullmatch(str(key))) and glued[1] in known:
+            problem = f"a blank is missing after the colon; write `{glued[1]}: {glued[2]}`"
+            yield Misspelt((*around, key), problem, (*around, glued[1]) if glued[1] in beside else None)
+            continue
         for meant in get_close_matches(str(key), beside, n=1):
-            problem = f"unknown key; {accepted(key, _keys_at(model, tuple(around)), beside)}"
+            problem = f"unknown key; {accepted(key, known, beside)}"
             yield Misspelt((*around, key), problem, None if meant == TAG else (*around, meant))
 
 
@@ -253,7 +291,10 @@ def _problem(model: type[BaseModel], detail: ErrorDetails) -> str:
         names = re.findall(r"'([^']*)'", str(options))
         said = value.get(TAG) if isinstance(value, dict) else value
         return f"{said!r} isn't known; {accepted(said, names)}"
-    message = detail["msg"].removeprefix("Input should be ")
+    message = detail["msg"].removeprefix("Input should be ").removeprefix("String should have ")
+    message = message.replace("String should match pattern", "text that matches")
+    if kind == "too_short":
+        message = f"a list of at least {detail['ctx']['min_length']} item"
     for jargon, plain in PLAIN_WORDS.items():
         message = message.replace(jargon, plain)
     hint = "; put it in quotes" if kind == "string_type" and isinstance(value, int | float | bool) else ""
@@ -302,6 +343,9 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 Folder = Literal["models", "shapes", "techniques", "replays", "precisions", "engines", "gpus", "suites", "sweeps"]
 """The sub-folders of `configs/`, each holding one kind of file."""
 
+OTHER_NAMES = ("hub_id", "sky_names", "reported_as")
+"""Keys of models and gpus under which files say what others call them."""
+
 SHIPPED_ROOT = ROOT / "configs"
 """The folder of the configs that ship with specsweep."""
 
@@ -336,6 +380,19 @@ class Library:
             problem = f"no file for {name!r}; {accepted(name, list(files))}"
             raise ConfigError(shown_path(self.roots[0] / folder), "", problem)
         return read_document(files[name])
+
+    def called(self, folder: Folder) -> dict[str, str]:
+        """What hub, catalogue and driver call the things of one kind, with our names; of wrong files, nothing."""
+        found: dict[str, str] = {}
+        for name in self.files(folder):
+            try:
+                said = self.document(folder, name).data
+            except ConfigError:  # whoever names that file is told; here another name is looked for
+                continue
+            for others in (said.get(key) or () for key in OTHER_NAMES):
+                for other in [others] if isinstance(others, str) else others:
+                    found.setdefault(str(other), name)
+        return found
 
     def load(self, folder: Folder, name: str, model: type[_M]) -> _M:
         """Read the file of a name into its frozen model; raises `ConfigError`."""

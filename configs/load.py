@@ -17,7 +17,7 @@ from configs.cell import Engine, Gpu, Model, Precision, Technique
 from configs.checkout import ROOT
 from configs.checks import between_files
 from configs.checks.between_files import AUTO_GPU
-from configs.files import ConfigError, Document, Fault, Folder, Library, parse, read_document, shown_path
+from configs.files import ConfigError, Document, Fault, Folder, Library, accepted, parse, read_document, shown_path
 from configs.schema import Suite, Sweep, shape_names
 from configs.without_weights import CheckpointShape, PublishedAcceptance
 
@@ -85,6 +85,7 @@ def load_sweep(name_or_path: str, gpu: str | None = None) -> Sweep:
     folder = None if path is None else path.parent.resolve()
     library = Library.beside(folder)
     sweep = _with_its_task(parse(document, Sweep, stem=None if folder else name_or_path), folder)
+    document.refuse(_task_faults(sweep))
     sweep._own_folder = folder
     if gpu is not None:
         sweep = sweep.model_copy(update={"gpu": gpu})
@@ -112,6 +113,13 @@ def _with_its_task(sweep: Sweep, folder: Path | None) -> Sweep:
     places = [(place / task).absolute() for place in (folder, ROOT) if place is not None]
     found = next((place for place in places if place.is_file()), places[0])
     return sweep.model_copy(update={"cloud": sweep.cloud.model_copy(update={"task": str(found)})})
+
+
+def _task_faults(sweep: Sweep) -> Iterator[Fault]:
+    """A task that has no file; what is in it is checked by who reads it."""
+    known = sorted(file.stem for file in (ROOT / "sky").glob("*.yaml"))
+    if sweep.cloud is not None and (task := sweep.cloud.task) not in known and not Path(task).is_file():
+        yield ("cloud", "task"), f"no file for {task!r}; {accepted(task, known)}, or the path of your own"
 
 
 def library_of(sweep: Sweep) -> Library:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from configs.checkout import ROOT
+from configs.evals.records import from_file
 
 CATEGORIES: Final = (
     "coding", "humanities", "math", "multilingual", "qa", "rag", "reasoning", "roleplay", "stem", "summarization",
@@ -67,3 +70,50 @@ PREPARE: Final = (
 def suite_file(dataset: str) -> Path | None:
     """The user's file; a relative path is relative to the checkout, which is what nodes get. None: it names none."""
     return None if dataset in SUITE_SIZES else ROOT / Path(dataset).expanduser()
+
+
+TEMPLATE_TOKENS: Final = 64
+"""Most that a chat template puts around a message."""
+
+
+def first_turn(record: Mapping[str, Any]) -> str | None:
+    """What is asked of a record with `turns`, or `prompt`; None: it has no text there."""
+    turns = record.get("turns", record.get("prompt"))
+    text = turns[0] if isinstance(turns, list) and turns else turns
+    return text if isinstance(text, str) and text.strip() else None
+
+
+class FileSize(NamedTuple):
+    """What a user's file holds: different prompts of each category, and their lengths as tokens for planning."""
+
+    categories: Mapping[str, int]
+    size: SuiteSize
+
+
+def size_of(file: Path) -> FileSize:
+    """Of a file that is there; it is read once for each state that it is in. Raises `DatasetUnavailable`."""
+    about = file.stat()
+    return _measured(file, about.st_mtime_ns, about.st_size)
+
+
+@lru_cache(maxsize=64)
+def _measured(file: Path, mtime_ns: int, size: int) -> FileSize:
+    del mtime_ns, size  # only part of the cache's key
+    prompts: dict[str, set[str]] = {}
+    for record in from_file(str(file)).records:
+        if (text := first_turn(record)) is not None:  # who asks them says which record has none
+            prompts.setdefault(str(record.get("category")), set()).add(text)
+    texts = [text for some in prompts.values() for text in some]
+    usual = sum(len(text.encode(errors="replace")) for text in texts) // (4 * len(texts) or 1)
+    shape = SUITE_SIZES[SPEED_BENCH]._replace(
+        per_category=max(map(len, prompts.values()), default=0),
+        prompt_tokens=TEMPLATE_TOKENS + usual,
+        longest_prompt_tokens=TEMPLATE_TOKENS + max(map(_most_tokens, texts), default=0),
+    )
+    return FileSize({category: len(some) for category, some in prompts.items()}, shape)
+
+
+def _most_tokens(text: str) -> int:
+    """Tokens that a text is taken not to exceed: three ASCII characters each, as dense code has, and any other one."""
+    ascii_characters = len(text.encode("ascii", "ignore"))
+    return -(-ascii_characters // 3) + len(text) - ascii_characters

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from configs.cell import CELL_KEY_HEX_DIGITS, Cell, Draft, Engine, Gpu, Model, Precision, Serving, Technique
+from configs.cell import CELL_KEY_HEX_DIGITS, NOT_SERVED, Cell, Draft, Engine, Gpu, Model, Precision, Serving, Technique
 from configs.files import Library
 from configs.frozen import Frozen, Grown
 from configs.step import MeasuredStep, StepIncomplete, step_module, step_names
@@ -194,13 +194,10 @@ class Plan(Frozen):
 
         How clusters are rented is left out, so that a raised budget continues the same run.
         """
-        not_measured = {
-            "bf16_tflops",
-            "compute_capability",
-            "reported_as",
-            "sky_names",
-        }  # only forecasts, or names the card
-        compared = {"model": {"held_against"}}  # told by the control that follows from it
+        # forecasts and rehearses, or names the card
+        not_measured = {"bf16_tflops", "compute_capability", "reported_as", "sky_names"}
+        # what it is held against is told by the control that follows
+        compared = {"model": set(NOT_SERVED), "precision": {"experts_only"}}
         of_cell = {"gpu": not_measured, "cell": compared, "control": compared}
         left_out: dict[str, Any] = {"cloud": True, "gpu": not_measured, "cells": {"__all__": of_cell}}
         measured = self.model_dump(mode="json", exclude=left_out)

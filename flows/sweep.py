@@ -76,7 +76,7 @@ def sweep(name: str = "demo", store: str | None = None, run_id: str | None = Non
         get_run_logger().warning(left_behind)
     scheduled: Any = runtime.flow_run.scheduled_start_time
     own_id = f"{Path(name).stem}-{scheduled:%Y-%m-%d}" if dated else default_run_id(plan)
-    ledger = Ledger(opened, run_id or own_id)
+    ledger = Ledger(opened, own_id if run_id is None else run_id)
     require_datasets(plan, ledger)
     require_machine(plan, ledger)
     require_rehearsed(plan, ledger, name, get_run_logger().info)

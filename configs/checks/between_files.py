@@ -311,7 +311,11 @@ def _cell_faults(cell: Cell, suite: Suite) -> Iterator[Fault]:
 
 
 def _room_faults(cell: Cell, suite: Suite) -> Iterator[Fault]:
-    """Requests that the suite sends to the cell and that don't fit its `max_model_len`."""
+    """A `max_model_len` that vLLM refuses for the model, and requests of the suite that don't fit it."""
+    made_for, asked = cell.model.context_tokens, cell.serving.max_model_len
+    if made_for is not None and asked > made_for:
+        problem = f"{asked} is longer than the {made_for} tokens that {cell.model.name!r} was made for"
+        yield (), f"{problem}; accepted: up to {made_for}, or another context_tokens in the model's file"
     for step in suite.steps:
         for what, tokens in step.longest_requests(cell) if step.why_not(cell) is None else ():
             if tokens > cell.serving.max_model_len:
@@ -333,7 +337,8 @@ def _source_faults(what: Model | Draft) -> Iterator[Fault]:
 def _unknown(field: str | None, folder: Folder, name: str, library: Library) -> Iterator[Fault]:
     names = list(library.files(folder))
     if name not in names:
-        yield () if field is None else (field,), f"{name!r} isn't in {folder}/; {accepted(name, names)}"
+        said = accepted(name, names, called=library.called(folder))
+        yield () if field is None else (field,), f"{name!r} isn't in {folder}/; {said}"
 
 
 def _twice(document: Document, named: list[tuple[Loc, str]]) -> Iterator[Fault]:

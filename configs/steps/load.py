@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from configs.cell import Cell
-from configs.evals.records import file_problems, records_in
+from configs.evals.records import file_problems
 from configs.files import Loc
 from configs.frozen import Grown
-from configs.prompt_suites import CATEGORIES, SPEED_BENCH, SUITE_SIZES, SuiteSize, suite_file
+from configs.prompt_suites import CATEGORIES, SPEED_BENCH, SUITE_SIZES, SuiteSize, size_of, suite_file
 from configs.step import MeasuredStep, Work
 from configs.steps.throughput import NATURAL, STEADY_ROUNDS, WARM_UP_LENGTHS
 
@@ -122,16 +122,20 @@ class LoadStep(MeasuredStep, Grown):
 
     @property
     def shape(self) -> SuiteSize:
-        """Of the suite; a user's file is taken to be as SPEED-Bench is."""
+        """Of the suite, or of the user's file; one that is gone is taken to be as SPEED-Bench is."""
+        file = self.dataset_file
+        if file is not None and file.is_file():
+            return size_of(file).size
         return SUITE_SIZES.get(self.dataset, SUITE_SIZES[SPEED_BENCH])
 
     @property
     def requests(self) -> int:
-        """Requests under each load; of a user's file, whose categories nobody has read yet, at the most."""
+        """Requests under each load."""
         file, wanted = self.dataset_file, self.requests_per_category
+        there = [self.shape.per_category] * len(CATEGORIES)
         if file is not None and file.is_file():
-            return records_in(file)
-        return len(CATEGORIES) * min(wanted or self.shape.per_category, self.shape.per_category)
+            there = [*size_of(file).categories.values()]
+        return sum(min(wanted or number, number) for number in there)
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
         """The longest prompt and the longest answer allowed."""

@@ -13,10 +13,8 @@ from configs.cell import Cell
 from configs.checkout import ROOT
 from configs.files import ConfigError, Loc, accepted, parse, read_document, shown_path
 from configs.frozen import Frozen
+from configs.prompt_suites import TEMPLATE_TOKENS
 from configs.step import MeasuredStep, Work
-
-TEMPLATE_TOKENS: Final = 64
-"""Most that a chat template puts around a message."""
 
 
 class Case(Frozen):

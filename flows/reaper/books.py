@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from flows.clusters.protocol import PREFIX, cluster_name, store_hash
@@ -13,6 +14,7 @@ from warehouse.ledger.lease import LeaseHeld, Leases, gone_attempt
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.owner import owner_name
 from warehouse.ledger.placement import PlacementEnd, Placements, PlacementStory
+from warehouse.ledger.runs import OddRun, tell_skipped
 from warehouse.ledger.store import Store
 
 
@@ -42,17 +44,23 @@ class Owner(NamedTuple):
 
 
 class Books:
-    """A store's runs, listed once; owners are read anew with every question."""
+    """A store's runs, listed once; owners are read anew with every question.
+
+    A run that this version can't read is named on stderr. What it rented is left to whoever can.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._skipped: set[str] = set()
         self.hash = store_hash(store.url)
         self.clusters: dict[str, CellOfRun] = {}
         keys = store.list("runs")
         for key in keys:
             match key.split("/"):
                 case ["runs", run_id, "cells", cell_key, "cell.json"]:
-                    self.clusters[cluster_name(store.url, run_id, cell_key)] = CellOfRun(run_id, cell_key)
+                    with self.reading():
+                        name = cluster_name(store.url, Ledger(store, run_id).run_id, cell_key)
+                        self.clusters[name] = CellOfRun(run_id, cell_key)
         rented, unended = rented_cells(keys)
         self.rented_once = bool(rented)
         self.open = {name: cell for name, cell in self.clusters.items() if cell in unended}
@@ -64,24 +72,31 @@ class Books:
     def owner(self, cell: CellOfRun) -> Owner | None:
         """Who measures the cell or manages its clusters; None if nobody has been heard of lately."""
         leases = self._leases(cell)
-        lease = leases.current()
-        if lease is not None and not leases.is_free(lease):
-            return Owner(lease.owner, f"attempt {lease.epoch} of run {cell.run_id} measures on it")
-        flow = Claims(Ledger(self._store, cell.run_id), cell.cell_key).manager()
-        if flow is not None:
-            return Owner(flow, f"a flow of run {cell.run_id} manages it")
-        return None
+        with self.reading():
+            lease = leases.current()
+            if lease is not None and not leases.is_free(lease):
+                return Owner(lease.owner, f"attempt {lease.epoch} of run {cell.run_id} measures on it")
+            flow = Claims(Ledger(self._store, cell.run_id), cell.cell_key).manager()
+            return None if flow is None else Owner(flow, f"a flow of run {cell.run_id} manages it")
+        return Owner("?", f"this version can't read who works on its cell of run {cell.run_id}")
 
     def story(self, cell: CellOfRun) -> PlacementStory | None:
-        """The newest placement of a cell, with its price and its place; None if there was none."""
-        stories = self._placements(cell).stories()
-        return stories[-1] if stories else None
+        """The newest placement of a cell, with its price and its place; None: none, unreadable, or another run's."""
+        with self.reading():
+            stories = self._placements(cell).stories()
+            if stories and self.clusters.get(stories[-1].asked.cluster, cell) == cell:
+                return stories[-1]
+        return None
 
     def close(self, cell: CellOfRun, how: Ended, detail: str, reason: str, *, was_there: bool) -> None:
         """Record that a cell's cluster is gone, if nobody has: `detail` in its placement, `reason` in its attempt.
 
         `was_there`: it was seen until now; else its end is estimated.
         """
+        with self.reading():
+            self._close(cell, how, detail, reason, was_there=was_there)
+
+    def _close(self, cell: CellOfRun, how: Ended, detail: str, reason: str, *, was_there: bool) -> None:
         placements, leases = self._placements(cell), self._leases(cell)
         stories = placements.stories()
         open_ones = [story for story in stories if story.end is None]
@@ -117,6 +132,16 @@ class Books:
         ended_at = max(at, lease.granted_at)
         leases.close(gone_attempt(lease, leases.heartbeat(), how, reason, ended_at, price_usd_h))
         return lease.epoch
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Give up what is done inside, and name the run once, where this version can't read it."""
+        try:
+            yield
+        except OddRun as odd:
+            if odd.run_id not in self._skipped:
+                self._skipped.add(odd.run_id)
+                tell_skipped(odd)
 
     def _leases(self, cell: CellOfRun) -> Leases:
         return Leases(Ledger(self._store, cell.run_id), cell.cell_key)

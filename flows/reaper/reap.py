@@ -193,8 +193,9 @@ def _gone(books: Books, census: Census, there: set[str], now_s: float) -> dict[s
         if name in there or story is None or "SkyPilot" not in census.asked or _why_unseen(story, census) is not None:
             continue
         is_told = story.asked.offer.cloud in census.complete
-        if (is_told or books.gone_s(cell, story) < now_s) and books.owner(cell) is None:
-            found[name] = cell
+        with books.reading():
+            if (is_told or books.gone_s(cell, story) < now_s) and books.owner(cell) is None:
+                found[name] = cell
     return found
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-
-from configs.errors import SpecsweepError, leave
 
 
 def main() -> None:
     """Import the command and run it; an error of an own step is one line, like any other."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the command is there, Ctrl-C has nothing to clean up
+    from configs.errors import SpecsweepError, leave
+
     try:
         from flows.terminal.cli import main as run
     except SpecsweepError as error:

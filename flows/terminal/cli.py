@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import sys
@@ -19,7 +20,8 @@ from configs.errors import SpecsweepError, leave
 from configs.expand import default_run_id
 from flows.plans import store_url
 from flows.terminal.lab_commands import lab_app
-from warehouse.ledger.commits import Ledger, run_ids
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.runs import OddRun, run_ids, tell_skipped
 from warehouse.ledger.store import Store, StoreError, open_store
 
 app = typer.Typer(
@@ -46,6 +48,7 @@ RunOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of tables")]
 PIPE_COLUMNS = 130  # width of the output where there is no terminal to ask
+NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC, errno.EDQUOT)
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)  # what ends a command; Ctrl-C sends the second
 
 
@@ -71,7 +74,10 @@ def sweep(
 
 @app.command(epilog="Examples: sweep plan full    sweep plan my/sweep.yaml --json")
 def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, as_json: JsonOption = False) -> None:
-    """Show the matrix of a sweep, what is already measured, hours, dollars and budgets. Needs no network."""
+    """Show the matrix of a sweep, what is already measured, hours, dollars and budgets.
+
+    Needs no network, unless the store is a bucket.
+    """
     from configs.load import library_of_named
     from flows.forecast.budget import Purse
     from flows.plans import make_plan
@@ -82,7 +88,7 @@ def plan(name: SweepName, store: StoreOption = None, run_id: RunOption = None, a
 
     planned = make_plan(name)
     opened = open_store(store_url(store))
-    ledger = Ledger(opened, run_id or default_run_id(planned))
+    ledger = Ledger(opened, default_run_id(planned) if run_id is None else run_id)
     is_there = "://" in opened.url or Path(opened.url).exists()
     left, cloud = expected(planned, ledger if is_there else None), planned.cloud
     budgets = [] if cloud is None else Purse(opened, ledger.run_id, cloud.budget, time.time).fits(left)
@@ -154,11 +160,17 @@ def status(
     from flows.terminal.progress import ProgressReader, progress_table
 
     opened = open_store(store_url(store))
-    chosen = [run_id] if run_id else _runs_in(opened)
+    chosen = _runs_in(opened) if run_id is None else [run_id]
     documents = []
     for name in chosen:
-        ledger = Ledger(opened, name)
-        progress = ProgressReader(ledger, ledger.plan()).read()
+        try:
+            ledger = Ledger(opened, name)
+            progress = ProgressReader(ledger, ledger.plan()).read()
+        except OddRun as odd:
+            if run_id is not None:
+                raise
+            tell_skipped(odd)
+            continue
         documents.append({
             "run_id": name, "measured": progress.measured, "total": progress.total,
             "spent_usd": progress.spent.usd if progress.spent else None,
@@ -317,9 +329,26 @@ def main() -> None:
         app(prog_name="sweep")
     except SpecsweepError as error:
         sys.exit(leave("sweep", error))
+    except OSError as error:
+        if (unwritable := _unwritable(error)) is None:
+            raise
+        sys.exit(leave("sweep", unwritable))
     except Interrupted as interruption:
         print("sweep: stopped; what was measured is kept, run the same command again to go on", file=sys.stderr)
         sys.exit(128 + int(interruption.args[0]))
+
+
+def _unwritable(error: OSError) -> SpecsweepError | None:
+    """What to do about a cache or a state folder that can't be written to; None: the error is another one."""
+    from tasks.engine.machine import STATE_VARIABLE, state_dir
+    from tasks.host.environment_spec import user_cache
+
+    path = Path(str(error.filename or "/"))
+    for folder, variable in ((state_dir(), STATE_VARIABLE), (user_cache(), "XDG_CACHE_HOME")):
+        if error.errno in NOT_WRITABLE and path.is_relative_to(folder):
+            remedy = f"make it writable, free space there, or set {variable} to another folder"
+            return SpecsweepError(f"{path} can't be written to ({error.strerror}): {remedy}")
+    return None
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

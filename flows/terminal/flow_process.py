@@ -14,6 +14,7 @@ from configs.secrets import guard_streams
 from flows.terminal.prefect_session import lay_database, our_environment, started
 from tasks.host import process_group
 
+WHY = "the flow failed: "  # begins the line of its log that says why; Prefect's own lines say the same in other words
 MODULE = "flows.terminal.flow_process"  # what the flow's process runs: `python -m MODULE NAME STORE RUN_ID`
 
 
@@ -67,7 +68,7 @@ def main() -> int:
     state = sweep(name=name, store=store, run_id=run_id, return_state=True)
     if state.is_completed():
         return 0
-    print(state.message, file=sys.stderr)
+    print(f"{WHY}{state.message}", file=sys.stderr)
     return 1
 
 

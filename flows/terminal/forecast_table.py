@@ -15,6 +15,7 @@ from configs.visits import MIRRORED
 from flows.forecast.budget import Fit
 from flows.forecast.forecast import CellForecast, EvalForecast, Forecast
 from warehouse.ledger.clock import HOUR_S, dollars, duration
+from warehouse.report.display.figures import plural
 
 LEGEND = (
     "In points of score. differ: the share of items that two cells are taken to answer differently; the next two rest "
@@ -150,7 +151,7 @@ def summary(forecast: Forecast) -> str:
     why = f"On demand: {forecast.why_on_demand}.\n" if forecast.why_on_demand else ""
     at_once = f"{forecast.concurrency} at a time" if forecast.concurrency > 1 else "one after another"
     return (
-        f"{len(forecast.cells)} cells, {left} steps to measure, {done} measured: about "
+        f"{plural(len(forecast.cells), 'cell')}, {plural(left, 'step')} to measure, {done} measured: about "
         f"{duration(forecast.wall_h * HOUR_S)}, {at_once}; {cost}.\n{why}{_visits(forecast)}"
     )
 
@@ -159,7 +160,7 @@ def _visits(forecast: Forecast) -> str:
     """In how many engine starts speeds are measured, what the controls cost, and what may be claimed of it."""
     visits = sum(cell.starts for cell in forecast.cells)
     if forecast.visits == "single":
-        return f"{visits} engine starts, one per cell: no claim about a speedup (visits: single)."
+        return f"{plural(visits, 'engine start')}, one per cell: no claim about a speedup (visits: single)."
     if forecast.visits in MIRRORED:
         middle = ", AR also in the middle" if forecast.visits == "balanced" else ""
         said = f"{visits} engine starts: all cells forwards, then backwards{middle} (visits: {forecast.visits})."

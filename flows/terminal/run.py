@@ -25,7 +25,7 @@ from flows.plans import engine_environments, family_members, framework_environme
 from flows.preflight import require_datasets, require_machine, require_rehearsed
 from flows.results import answers_of, recommendations_table, results_table, unanswered_rows
 from flows.settling import require_budget
-from flows.terminal.flow_process import FlowProcess
+from flows.terminal.flow_process import WHY, FlowProcess
 from flows.terminal.prefect_session import PrefectSession, SessionFailed, default_home
 from flows.terminal.progress import ProgressReader, RunWatcher
 from tasks.family.members import ON_REQUEST, trained_dir, why_not
@@ -66,7 +66,7 @@ def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, w
     started, plan = time.monotonic(), make_plan(name)
     store = open_store(store_url)
     require_create_only(store)
-    ledger = Ledger(store, run_id or default_run_id(plan))
+    ledger = Ledger(store, default_run_id(plan) if run_id is None else run_id)
     require_datasets(plan, ledger)
     require_machine(plan, ledger)
     require_rehearsed(plan, ledger, name, partial(console.print, highlight=False, markup=False))
@@ -103,9 +103,10 @@ def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
                 flow.wait(CLOUD_STOP_S)
         started.end(asks_first=plan.cloud is None)
     if flow.returncode != 0:
-        tail = log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
+        lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        why = [line for line in lines if line.startswith(WHY)][-1:] or lines[-3:]  # nothing is said by what was killed
         console.print(f"the flow ended with code {flow.returncode}; its log is {log_path}", style="red")
-        console.print("\n".join(tail), highlight=False, markup=False)
+        console.print("\n".join(why), highlight=False, markup=False)
     return flow.returncode
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ from functools import partial
 from pathlib import Path
 
 if not __package__:  # run as a script: python3 tasks/host/environments.py
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until there is something to clean up
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configs.errors import SpecsweepError, leave
@@ -67,8 +69,14 @@ def ensure(name: Name, *, tell: Tell = lambda _: None) -> Path:
     folder, spec = folder_of(name), ENVIRONMENTS[name]
     base = ensure(spec.over, tell=tell) if spec.over else None
     tools = _tools(name, tell)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with alone(folder.with_suffix(".lock"), tell, f"{name}: another process is making it"):
+    lock = folder.with_suffix(".lock")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+    except OSError as error:
+        remedy = "make it writable, or set XDG_CACHE_HOME to a folder that is"
+        raise InstallError(f"{folder.parent} can't be written to ({error.strerror}). Remedy: {remedy}") from None
+    with alone(lock, tell, f"{name}: another process is making it"):
         if path := _path_of(name):
             return path
         try:
@@ -177,6 +185,7 @@ def main(argv: list[str] | None = None) -> int:
     then_s: float | None = getattr(arguments, "then_s", None)
     console = Console() if then_s is None else Console(left_of_all(arguments.names, then_s))
     try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         if arguments.command == "python":
             return _print_pythons(arguments.names, console)
         if arguments.command == "list":

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from configs.evals.records import DatasetUnavailable, from_file
-from configs.prompt_suites import OURS, PLACEHOLDER, PREPARE, SPEED_BENCH, SPEED_BENCH_FACTS, SUITE_SIZES, TWIN
+from configs.prompt_suites import (
+    OURS,
+    PLACEHOLDER,
+    PREPARE,
+    SPEED_BENCH,
+    SPEED_BENCH_FACTS,
+    SUITE_SIZES,
+    TWIN,
+    first_turn,
+)
 from configs.steps.load import BETWEEN, LoadStep
 from tasks.evals.hub import fetched
 from tasks.family import words
@@ -89,7 +98,7 @@ def _from_records(spec: LoadStep, records: Sequence[dict[str, Any]], revision: s
     missing: dict[str, int] = {}
     asked: list[tuple[str, Prompt]] = []
     for row, record in enumerate(records, 1):
-        category, text = record.get("category"), _first_turn(record)
+        category, text = record.get("category"), first_turn(record)
         if not isinstance(category, str) or not category or BETWEEN in category or text is None:
             shape = "accepted: a `category` without a comma, and `turns`, a list of texts, or `prompt`, a text"
             raise DatasetUnavailable(f"{source}, row {row} is no prompt with a category; {shape}")
@@ -98,12 +107,6 @@ def _from_records(spec: LoadStep, records: Sequence[dict[str, Any]], revision: s
         else:
             asked.append((category, Prompt(text)))
     return _suite(spec, asked, revision, missing)
-
-
-def _first_turn(record: dict[str, Any]) -> str | None:
-    turns = record.get("turns", record.get("prompt"))
-    text = turns[0] if isinstance(turns, list) and turns else turns
-    return text if isinstance(text, str) and text.strip() else None
 
 
 def _suite(spec: LoadStep, asked: Iterable[tuple[str, Prompt]], revision: str, missing: dict[str, int]) -> PromptSuite:

@@ -14,8 +14,9 @@ from tests.command_lines import command_of
 from tests.fake_run import FakeRun
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.dataset.snapshot import publish, read_current
-from warehouse.ledger.commits import Ledger, run_ids
+from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Leases
+from warehouse.ledger.runs import run_ids
 from warehouse.ledger.store import open_store
 from warehouse.report.page import write_report
 

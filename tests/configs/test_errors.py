@@ -54,6 +54,23 @@ MISTAKES = {
         ["mine.yaml:6: cloud.wait_h: inf isn't accepted; accepted: a finite number"]),
     "a date for a key": ("technique: ar}", "technique: ar, 2026-11-25: x}",
         ["mine.yaml:8: cells[0].2026-11-25: the key '2026-11-25' is no text; accepted: a key in quotes"]),
+    "no blank after a colon": ("{model: tiny", "{model:tiny",
+        ["mine.yaml:8: cells[0].model:tiny-gemma4: a blank is missing after the colon; write `model: tiny-gemma4`"]),
+    "no blank outside a mapping": ("engine: ", "engine:",
+        ["mine.yaml:3: not valid YAML", "from line 2 on; write `engine: vllm-cpu`, with a blank"]),
+    "a mapping that doesn't end": ("technique: ar}", "technique: ar", ["not valid YAML", "from line 8 on"]),
+    "a task without a file": ("spot: false", "cloud: {task: h100-sopt}",
+        ["mine.yaml:6: cloud.task: no file for 'h100-sopt'; accepted: ", "(did you mean 'h100-spot'?)"]),
+    "longer than the model": ("max_model_len: 2048", "max_model_len: 400960",
+        ["mine.yaml:5: serving.max_model_len: 400960 is longer than the 4096 tokens that 'tiny-gemma4' was made for;",
+         "accepted: up to 4096"]),
+    "a model by its name on the hub": ("model: tiny-gemma4", "model: google/gemma-4-12B-it",
+        ["cells[0].model", "did you mean 'gemma-4-12b'?"]),
+    "a model by a name like that": ("model: tiny-gemma4", "model: Qwen/Qwen3.6-27B-FP8",
+        ["cells[0].model", "did you mean 'qwen3.6-27b'?"]),
+    "a gpu by its name in the catalogue": ("gpu: cpu", "gpu: H100-80GB", ["gpu", "did you mean 'h100'?"]),
+    "a gpu by its name by the driver": ("gpu: cpu", "gpu: NVIDIA L40S", ["gpu", "did you mean 'l40s'?"]),
+    "a gpu by the beginning of several": ("gpu: cpu", "gpu: NVIDIA H100", ["did you mean 'h100' or 'h100-nvl' or "]),
     "broken YAML": ("cells:", "cells: [", ["mine.yaml:", "not valid YAML"]),
     "impossible date": ("name: mine", "name: 2026-13-45", ["mine.yaml", "not valid YAML", "month"]),
 }  # fmt: skip
@@ -75,6 +92,8 @@ def test_a_mistake_is_a_line_with_place_and_remedy(write: Write, refused: Write,
         ({"cells:": "cels:"}, ""),
         ({"cells:": "cels:", "engine:": "engin:"}, " (and 1 more in this file)"),
         ({"spot: false": "spot: 5", "cells:": "cels:"}, " (and 1 more in this file)"),
+        ({"precision: bf16": "precison: bf16"}, ""),
+        ({"precision: bf16": "precison: bf16", "k: 4": "k: four"}, " (and 1 more in this file)"),
     ],
 )
 def test_a_misspelt_key_comes_first_once(refused: Write, sweep_text: str, spoilt: dict[str, str], others: str) -> None:
@@ -125,6 +144,9 @@ def test_a_name_that_is_unknown_lists_the_names_and_can_not_leave_its_folder(wri
 SUITES = {
     "too few requests": ("requests: 16", "requests: 8",
         ["mine-suite.yaml:5", "conditions[0].requests", "8 requests have no steady state", "16 or more"]),
+    "nothing in a list": (
+        "[\n      {name: c4, context_tokens: 9, output_tokens: 9, concurrency: 4, requests: 16}]", "[]",
+        ["mine-suite.yaml:4: steps[1].conditions: [] isn't accepted; accepted: a list of at least 1 item"]),
     "repeats of no width": ("requests: 16", "requests: 16, repeats: {min: 3, max: 15}",
         ["mine-suite.yaml:5: steps[1].conditions[0].repeats: ", "accepted: `within` beside `min` and `max`, as 2%"]),
     "repeats within more than everything": ("requests: 16", "requests: 16, repeats: {min: 3, max: 15, within: 2}",
@@ -185,6 +207,7 @@ steps:
     assert right in suite
     message = refused(sweep, {"suites/mine-suite.yaml": suite.replace(right, wrong, 1)})
     assert [part for part in parts if part not in message] == [], message
+    assert " more in this file" not in message, "there is one mistake"
 
 
 def test_an_error_leaves_a_command_as_a_line_and_an_exit_code(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

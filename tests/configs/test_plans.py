@@ -74,6 +74,24 @@ def test_whatever_changes_what_is_served_changes_the_key(write: Write, sweep_tex
     assert keys(write(sweep_text))[1] != keys(write(sweep_text.replace(old, SERVED[old])))[1]
 
 
+def test_how_long_a_context_a_model_was_made_for_is_no_part_of_a_key(write: Write, sweep_text: str) -> None:
+    facts = (ROOT / "configs/models/tiny-gemma4.yaml").read_text()
+    assert "\ncontext_tokens: 4096\n" in facts
+    known = expand(load_sweep(write(sweep_text)))
+    write(facts.replace("\ncontext_tokens: 4096\n", "\n"), "models/tiny-gemma4.yaml")
+    unknown = expand(load_sweep(write(sweep_text)))
+    assert known.cells[0].cell.model != unknown.cells[0].cell.model and known.config_hash == unknown.config_hash
+    assert [each.cell.cell_key for each in known.cells] == [each.cell.cell_key for each in unknown.cells]
+
+
+@pytest.mark.parametrize("name", [name for name in names("models") if name.endswith("-shape")])
+def test_a_model_is_made_for_the_context_of_its_published_config(name: str) -> None:
+    shape, twin = load_model(name).shape, load_model(name.removesuffix("-shape"))
+    assert shape is not None
+    longest = load_shape(shape).text_config["max_position_embeddings"]
+    assert load_model(name).context_tokens == twin.context_tokens == longest
+
+
 def test_files_beside_the_users_sweep_come_before_ours_and_add_to_them(write: Write, sweep_text: str) -> None:
     facts = "family: mine\ntotal_params_b: 1\nactive_params_b: 1\n"
     for name, hub_id in (("tiny-gemma4", "me/mine"), ("own", "me/own")):

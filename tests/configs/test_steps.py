@@ -102,10 +102,32 @@ def test_settings_that_contradict_are_named(fields: dict[str, Any], said: str) -
 
 def test_a_file_counts_its_own_prompts(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
-    path.write_text('{"category": "a", "turns": ["x"]}\n' * 9, encoding="utf-8")
-    assert load(dataset=str(path), concurrencies=[1, 2]).requests == 9
+    rows = [f'{{"category": "a", "turns": ["x{number}"]}}\n' for number in range(9)]
+    path.write_text("".join(rows * 2), encoding="utf-8")
+    assert load(dataset=str(path), concurrencies=[1, 2]).requests == 9, "the same prompt is asked once"
+    assert load(dataset=str(path), requests_per_category=4).requests == 4
     assert list(load(dataset=str(path), concurrencies=[1, 2]).problems()) == []
     assert list(load(dataset=str(path), concurrencies=[4]).problems()) != []
+
+
+def test_a_file_needs_the_room_of_its_own_prompts(
+    write: Write, refused: Write, sweep_text: str, tmp_path: Path
+) -> None:
+    """Three ASCII characters a token at the most, and one of any other script: with a template and the answer."""
+    path = tmp_path / "mine.jsonl"
+    prompts = ["What is the capital of France?"] * 20 + ["ㄱ" * 100, "How do I mend a chair? " * 30]
+    rows = [f'{{"category": "a", "prompt": "{number} {text}"}}\n' for number, text in enumerate(prompts)]
+    path.write_text("".join(rows), encoding="utf-8")
+    write(
+        f"name: own\nsteps: [{{step: load, dataset: {path}, concurrencies: [1], max_tokens: 64}}]\n", "suites/own.yaml"
+    )
+    text = sweep_text.replace("suite: tiny-quick", "suite: own")
+    assert load_sweep(write(text.replace("2048", "512"))).suite == "own"
+    assert "256 is too short for step 'load' of suite 'own'; accepted: 359 or more" in refused(
+        text.replace("2048", "256")
+    )
+    usual = load(dataset=str(path), concurrencies=[1], max_tokens=64).workload(with_room(512))[-1].prompt_tokens
+    assert 64 < usual < 128, "the forecast is of these prompts, too"
 
 
 def test_a_condition_says_its_load_its_category_or_its_length_and_depth() -> None:

@@ -13,7 +13,8 @@ from configs.checkout import ROOT
 from configs.schema import Plan
 from warehouse.dataset.snapshot import publish, read_current
 from warehouse.dataset.tables import PRODUCT_TABLES
-from warehouse.ledger.commits import Ledger, run_ids
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.runs import run_ids
 from warehouse.ledger.store import Store, open_store
 from warehouse.report.page import write_report
 

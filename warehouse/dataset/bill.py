@@ -28,7 +28,8 @@ from warehouse.ledger.clock import moment_s, usd_of
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Attempt, Leases
 from warehouse.ledger.looks import SharedLook
-from warehouse.ledger.placement import Placements, PlacementStory
+from warehouse.ledger.placement import Placement, Placements, PlacementStory
+from warehouse.ledger.runs import RUN_ID
 from warehouse.ledger.store import Store
 
 FREE_IF_INTERRUPTED_WITHIN_S = {"aws": 3600.0}
@@ -303,8 +304,12 @@ class Spending:
         by_cell: dict[str, float] = {}
         up: list[str] = []
         unpriced: list[str] = []
+        billed: set[Placement] = set()
         for run_id, cell_key in cells:
             for story in self._stories[run_id, cell_key]:
+                if story.asked in billed:  # of a copy of a run
+                    continue
+                billed.add(story.asked)
                 until_s = self._until_s.get((run_id, cell_key, story.asked.number), now_s)
                 start_s, end_s = rented_span(story, min(now_s, until_s))
                 inside_s = max(0.0, min(end_s, within[1]) - max(start_s, within[0]))
@@ -323,6 +328,6 @@ def _records(keys: Iterable[str]) -> dict[_Cell, list[str]]:
     found: dict[_Cell, list[str]] = {}
     for key in keys:
         parts = key.split("/")
-        if len(parts) == 6 and parts[4] == "placements":
+        if len(parts) == 6 and parts[4] == "placements" and RUN_ID.match(parts[1]):
             found.setdefault((parts[1], parts[3]), []).append(parts[5])
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, cast
 
 from configs.step import MeasuredStep, module_of, step_module, step_names
@@ -24,6 +24,7 @@ from warehouse.dataset.k_curves import k_curves
 from warehouse.dataset.tables import ATTEMPTS
 from warehouse.ledger.lease import Attempt
 from warehouse.ledger.placement import PlacementStory
+from warehouse.ledger.runs import OddRun
 from warehouse.ledger.store import Store
 from warehouse.ledger.tables import COMMON_TABLES, Table
 from warehouse.ledger.verdicts import Reason
@@ -86,12 +87,13 @@ class Consolidated(NamedTuple):
     attempts: list[Row]
 
 
-def consolidate(store: Store, run_ids: Sequence[str]) -> Consolidated:
+def consolidate(store: Store, run_ids: Sequence[str], skip: Callable[[OddRun], None] | None = None) -> Consolidated:
     """Turn the commits and attempts of these runs into rows of the product tables.
 
-    StoreError: a record or a part can't be read, or is not what its commit says.
+    StoreError: a part is not what its commit says. OddRun: a run is none for this version; those whose records say so
+    are told to `skip`, if there is one, and left out.
     """
-    inventory = take_inventory(store, run_ids)
+    inventory = take_inventory(store, run_ids, skip)
     parts: list[Made] = []
     unread = [name for name, table in raw_tables().items() if not table.is_consolidated]
     for batch in batches(comparison_groups(inventory.steps), BATCH_ROWS, BATCH_PARTS, unread):

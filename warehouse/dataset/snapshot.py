@@ -23,7 +23,8 @@ from warehouse.dataset.consolidate.inputs import polars_schema
 from warehouse.dataset.tables import PRODUCT_TABLES, RESULTS_CONSOLIDATED
 from warehouse.ledger.clock import SYSTEM
 from warehouse.ledger.commits import Record
-from warehouse.ledger.commits import run_ids as all_run_ids
+from warehouse.ledger.runs import OddRun, tell_skipped
+from warehouse.ledger.runs import run_ids as all_run_ids
 from warehouse.ledger.store import Store, StoreError
 from warehouse.ledger.store.protocol import numbers
 from warehouse.ledger.tables import SCHEMA_VERSION, Row, Table, encode, sha256_hex
@@ -145,16 +146,38 @@ class Manifest(Record):
 def publish(store: Store, run_ids: Sequence[str] | None = None) -> Manifest:
     """Consolidate, store a snapshot and make it current; if nothing changed, the current one stays.
 
-    None means all runs of the store. StoreError: it can't be read or written, or other publishers won every race.
+    None means all runs of the store but those that this version can't read, which are named on stderr.
+    StoreError: it can't be read or written, none of its runs can, or other publishers won every race.
     """
+    skipped: dict[str, OddRun] = {}
     for _ in range(PUBLISH_TRIES):
         # the number is taken before the ledger is read: anyone publishing meanwhile may have seen more, so build again
         before = current(store)
-        chosen = tuple(sorted(all_run_ids(store) if run_ids is None else set(run_ids)))
-        manifest = publish_rows(store, product_rows(consolidate(store, chosen)), chosen, before)
+        if run_ids is None:
+            built, chosen = _of_all(store, skipped)
+        else:
+            chosen = sorted(set(run_ids))
+            built = consolidate(store, chosen)
+        manifest = publish_rows(store, product_rows(built), chosen, before)
         if manifest is not None:
+            for odd in skipped.values():
+                tell_skipped(odd)
             return manifest
     raise StoreError(f"{store.url}: {PUBLISH_TRIES} builds were overtaken by other publishers: publish again")
+
+
+def _of_all(store: Store, skipped: dict[str, OddRun]) -> tuple[Consolidated, list[str]]:
+    """What all runs of a store say that this version can read, and their names; the others go into `skipped`."""
+    listed = all_run_ids(store)
+    while (left := [run_id for run_id in listed if run_id not in skipped]) or not skipped:
+        try:
+            built = consolidate(store, left, lambda odd: skipped.update({odd.run_id: odd}))
+        except OddRun as odd:  # its parts say so, which are read last
+            skipped[odd.run_id] = odd
+            continue
+        if (chosen := [run_id for run_id in left if run_id not in skipped]) or not skipped:
+            return built, chosen
+    raise next(iter(skipped.values()))  # the dataset would be replaced by an empty one
 
 
 def publish_rows(

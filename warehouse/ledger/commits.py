@@ -14,7 +14,6 @@ parts stay. Leases, heartbeats and attempts of a cell are in `warehouse.ledger.l
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self, TypeVar
@@ -22,15 +21,12 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from configs.schema import Plan, PlannedCell
-from configs.step import VARIABLE as STEPS_VARIABLE
 from warehouse.ledger.clock import SYSTEM, Clock
+from warehouse.ledger.runs import OUT, RUN_ID, OddRun, unreadable
 from warehouse.ledger.store import Store, StoreError
 from warehouse.ledger.store.protocol import numbers
 from warehouse.ledger.tables import Row, Table, decode, encode, facts_of, sha256_hex
 from warehouse.ledger.verdicts import Verdict
-
-RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")
-"""What a run may be called: it becomes a folder name and part of a cluster name."""
 
 CommitResult = Literal["committed", "superseded"]
 
@@ -46,9 +42,12 @@ class Record(BaseModel):
 
     @classmethod
     def read(cls, store: Store, key: str) -> Self | None:
-        """What the object under this key says; None: there is none."""
+        """What the object under this key says; None: there is none. OddRun: this version can't read it."""
         data = store.get(key)
-        return None if data is None else cls.model_validate_json(data)
+        try:
+            return None if data is None else cls.model_validate_json(data)
+        except ValidationError as error:
+            raise unreadable(key, error) from error
 
 
 class Part(Record):
@@ -98,9 +97,9 @@ class Ledger:
     """One run in one store."""
 
     def __init__(self, store: Store, run_id: str, clock: Clock = SYSTEM) -> None:
-        """The run need not exist yet. StoreError: its id isn't a safe folder name."""
+        """The run need not exist yet. OddRun: its id isn't a safe folder name."""
         if not RUN_ID.match(run_id):
-            raise StoreError(f"run id {run_id!r}: use up to 80 letters, digits, '.', '_' and '-'")
+            raise OddRun(run_id, f"run id {run_id!r}: use up to 80 letters, digits, '.', '_' and '-', or {OUT}")
         self.store = store
         self.run_id = run_id
         self.clock = clock
@@ -137,7 +136,7 @@ class Ledger:
         return self.store.get(f"{self.root}/prompts/{name}")
 
     def plan(self) -> Plan:
-        """The run's plan. StoreError: there is no such run."""
+        """The run's plan. OddRun: there is no such run, or this version can't read it."""
         return self._read(Plan, f"{self.root}/plan.json", f"no run {self.run_id!r}")
 
     def age_s(self) -> float:
@@ -145,7 +144,7 @@ class Ledger:
         return self.store.age_s(f"{self.root}/plan.json") or 0.0
 
     def planned_cell(self, cell_key: str) -> PlannedCell:
-        """One cell of the run, with its steps. StoreError: the run has no such cell."""
+        """One cell of the run, with its steps. OddRun: the run has no such cell, or this version can't read it."""
         key = f"{self.cell_root(cell_key)}/cell.json"
         return self._read(PlannedCell, key, f"run {self.run_id!r} has no cell {cell_key!r}")
 
@@ -214,8 +213,13 @@ class Ledger:
         return "committed" if created else "superseded"
 
     def read_commit(self, cell_key: str, step: str) -> Commit | None:
-        """The step's commit; None while there is none."""
-        return Commit.read(self.store, f"{self.step_root(cell_key, step)}/commit.json")
+        """The step's commit; None while there is none. OddRun: another run made it, so that this one is a copy."""
+        commit = Commit.read(self.store, f"{self.step_root(cell_key, step)}/commit.json")
+        for part in () if commit is None else commit.parts:
+            if not part.key.startswith(f"{self.root}/"):
+                copy = f"a copy of run {part.key.split('/')[1]!r}, or that one under another name"
+                raise OddRun(self.run_id, f"run {self.run_id!r} is {copy}: give it its name again, or {OUT}")
+        return commit
 
     def keys(self) -> list[str]:
         """Keys of everything about the run's cells: one listing."""
@@ -233,21 +237,11 @@ class Ledger:
     def _read(self, model: type[_M], key: str, missing: str) -> _M:
         data = self.store.get(key)
         if data is None:
-            raise StoreError(f"{missing} in {self.store.url}")
+            raise OddRun(self.run_id, f"{missing} in {self.store.url}: {key} is missing; use another name, or {OUT}")
         try:
             return model.model_validate_json(data)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise StoreError(
-                f"run {self.run_id!r} was written by another version of specsweep, or with other steps in "
-                f"{STEPS_VARIABLE}: {where}: {first['msg']}"
-            ) from error
-
-
-def run_ids(store: Store) -> list[str]:
-    """Runs that have a plan, sorted by name."""
-    return sorted({key.split("/")[1] for key in store.list("runs") if key.endswith("/plan.json")})
+            raise unreadable(key, error) from error
 
 
 class Regrade(Record):
@@ -285,15 +279,12 @@ def newest(keys: Sequence[str]) -> dict[tuple[str, str], int]:
 
 
 def read_regrade(ledger: Ledger, cell_key: str, step: str, number: int) -> Regrade:
-    """A regrade that a listing has shown. StoreError: it is gone, or this version can't read it."""
+    """A regrade that a listing has shown. StoreError: it is gone. OddRun: this version can't read it."""
     key = f"{ledger.step_root(cell_key, step)}/regrades/{number}.json"
-    data = ledger.store.get(key)
-    if data is None:
+    found = Regrade.read(ledger.store, key)
+    if found is None:
         raise StoreError(f"{ledger.store.uri(key)} was listed but is gone: restore it")
-    try:
-        return Regrade.model_validate_json(data)
-    except ValidationError as error:
-        raise StoreError(f"{ledger.store.uri(key)} was written by another version of specsweep: {error}") from error
+    return found
 
 
 def in_force(commit: Commit, regrade: Regrade | None) -> Commit:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -479,3 +480,30 @@ def test_labels_are_renewed_by_the_clock_that_goes_on_while_a_laptop_sleeps() ->
 
     ExpiryRenewer([], [unseen], lambda _: None, lambda: next(moments)).run(Skipping())
     assert unseen.looks == 2
+
+
+@pytest.mark.parametrize("name", ["a-copy", "r1 (copy)"])
+def test_a_copy_of_a_run_stands_in_nobodys_way(scene: Scene, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.rented("UP")
+    runs = Path(scene.store.uri("runs"))
+    shutil.copytree(runs / "r1", runs / name)
+    copied = {path: path.read_bytes() for path in (runs / name).rglob("*.json")}
+    assert scene.reaped().done == "down" and scene.is_closed()
+    assert {path: path.read_bytes() for path in (runs / name).rglob("*.json")} == copied, "nothing is written there"
+    assert capsys.readouterr().err.count(repr(name)) == ("(" in name), "only what can't be read is skipped"
+
+
+def test_what_a_newer_version_works_on_is_left_and_the_rest_goes_down(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = scene.rented("UP")
+    orphan = f"{PREFIX}{store_hash(scene.store.url)}-000000-00000000"
+    scene.ec2.rent(orphan)
+    key = f"{scene.placements.root}/leases/000001.json"
+    scene.store.put(key, b'{"cell_key": "x", "epoch": 1, "owner": "a/b/1/2", "granted_at": "2026", "of_tomorrow": 1}')
+    report = scene.reap()
+    left = the_one(report, scene.name)
+    assert (left.done, left.fate.owner, scene.ec2.state(mine)) == ("left", "?", "running")
+    assert the_one(report, orphan).done == "down"
+    [line] = capsys.readouterr().err.splitlines()
+    assert "'r1' was written by another version" in line

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from tests.fake_run import QUICK, write_user_configs
-from tests.flows.conftest import Finish
+from tests.flows.conftest import Finish, Sweep
 from tests.warehouse.report.pages import Page
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import open_store
@@ -59,7 +60,7 @@ def test_one_cells_failure_does_not_stop_the_others(tmp_path: Path, finish_sweep
     sweep = write_user_configs(tmp_path, "ar")
     sweep.write_text(sweep.read_text().replace("cells:\n", "max_attempts: 1\ncells:\n" + BROKEN_CELL))
     said = finish_sweep("run", sweep, "--run-id", "r1", FAKE_ENGINE_BROKEN="--max-model-len 1024", code=1)
-    assert "1 of 2 cells failed" in said and "the fake engine refuses these arguments" in said
+    assert said.count("1 of 2 cells failed") == 1 and "the fake engine refuses these arguments" in said
     frame = pl.read_parquet(tmp_path / "store" / "results_consolidated.parquet")
     assert set(frame["precision"]) == {"bf16"} and "eval-tiny" in frame["step"].to_list()
 
@@ -80,6 +81,31 @@ def test_a_users_mistake_is_one_line_with_the_remedy(
 ) -> None:
     said = finish_sweep(*arguments, code=1)
     assert words in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "SPECSWEEP_STATE"])
+def test_a_folder_that_can_not_be_written_to_is_one_line(tmp_path: Path, finish_sweep: Finish, variable: str) -> None:
+    (tmp_path / "file").touch()
+    said = finish_sweep("run", write_user_configs(tmp_path, "ar"), code=1, **{variable: str(tmp_path / "file")})
+    assert "Traceback" not in said
+    [line] = [line for line in said.splitlines() if "can't be written to" in line]
+    assert f"{tmp_path}/file" in line and f"set {variable} to" in line
+
+
+@pytest.mark.parametrize("module", ["configs.errors", "typer", "flows.terminal.cli"])
+def test_ctrl_c_before_the_command_has_begun_leaves_no_traceback(start_sweep: Sweep, module: str) -> None:
+    process = start_sweep("plan", "full", PYTHONPROFILEIMPORTTIME="1")
+    assert process.stdout is not None
+    while not process.stdout.readline().rstrip().endswith(f" {module}"):
+        pass
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=240)
+    assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
+    assert "Traceback" not in said
+
+
+def test_one_cell_is_no_cells(tmp_path: Path, finish_sweep: Finish) -> None:
+    assert "\n1 cell, 4 steps to measure" in finish_sweep("plan", write_user_configs(tmp_path, "ar"))
 
 
 @pytest.mark.slow(6)

@@ -1,5 +1,6 @@
 """Bills worked out by hand, whose parts add up to what was paid; rows' shares, each second at its machine's price."""
 
+import shutil
 from datetime import UTC, datetime
 from typing import Any
 
@@ -239,6 +240,13 @@ def test_the_month_counts_every_run_and_only_its_own_part(store: Store) -> None:
     clock.s += STORE_REFRESH_S
     assert spending.of_month().usd == pytest.approx(2 * 3.6)
     assert spending.of_run("two").usd == pytest.approx(3 * 3.6)
+
+
+@pytest.mark.parametrize("name", ["one-copy", "one (copy)"])
+def test_the_month_counts_a_copy_of_a_run_once(local: Store, name: str) -> None:
+    rent(Ledger(local, "one"), KEY, 0, 100, HOUR_S, attempt=1)
+    shutil.copytree(local.uri("runs/one"), local.uri(f"runs/{name}"))
+    assert Spending(local, StandingClock(2 * HOUR_S).now_s).of_month().usd == pytest.approx(3.6)
 
 
 def test_months_end_where_the_calendar_says() -> None:

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import duckdb
@@ -17,6 +17,7 @@ from warehouse.dataset.build import Consolidated
 from warehouse.dataset.snapshot import current, data_dictionary, publish, read_current, read_table
 from warehouse.dataset.tables import PRODUCT_TABLES
 from warehouse.ledger.clock import SYSTEM, Clock
+from warehouse.ledger.runs import OddRun
 from warehouse.ledger.steps import EVAL_ITEMS
 from warehouse.ledger.store import Store, StoreError, open_store
 from warehouse.ledger.tables import sha256_hex
@@ -61,8 +62,8 @@ def test_a_publisher_that_was_overtaken_builds_again(store: Store, monkeypatch: 
     measure(store, "one")
     real = snapshot.consolidate
 
-    def slow(store: Store, run_ids: Sequence[str]) -> Consolidated:
-        built = real(store, run_ids)
+    def slow(store: Store, run_ids: Sequence[str], skip: Callable[[OddRun], None] | None = None) -> Consolidated:
+        built = real(store, run_ids, skip)
         monkeypatch.setattr(snapshot, "consolidate", real)
         measure(store, "two", cell=1)
         publish(store)

@@ -24,10 +24,11 @@ from warehouse.dataset.build import raw_tables
 from warehouse.dataset.consolidate.inputs import Raw, take_inventory
 from warehouse.dataset.snapshot import publish, read_current
 from warehouse.ledger.clock import SYSTEM, iso_of
-from warehouse.ledger.commits import Grading, Ledger, newest, run_ids, write_regrade
+from warehouse.ledger.commits import Grading, Ledger, newest, write_regrade
 from warehouse.ledger.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases, gone_attempt
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.owner import lives_here, owner_name
+from warehouse.ledger.runs import run_ids
 from warehouse.ledger.steps import EVAL_ITEMS, EVAL_SAMPLES, EXCHANGES
 from warehouse.ledger.store import Store, StoreError
 from warehouse.ledger.tables import SCHEMA_VERSION, VERDICTS, arrow_schema, decode, encode, sha256_hex

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import polars as pl
 from polars.exceptions import PolarsError
-from pydantic import ValidationError
 
 from configs.schema import PlannedCell
 from configs.step import MeasuredStep
@@ -20,6 +19,7 @@ from configs.visits import Visit, split_name, unmeasured
 from warehouse.ledger.commits import Commit, Ledger, Part, in_force, newest, read_regrade
 from warehouse.ledger.lease import Attempt, Leases
 from warehouse.ledger.placement import Placements, PlacementStory
+from warehouse.ledger.runs import OUT, OddRun
 from warehouse.ledger.store import Store, StoreError
 from warehouse.ledger.tables import ColumnType, Table, sha256_hex
 
@@ -125,20 +125,27 @@ class Inventory(NamedTuple):
     plans: Mapping[str, tuple[PlannedCell, ...]]  # cells of each run, including those that have not been tried yet
 
 
-def take_inventory(store: Store, run_ids: Sequence[str]) -> Inventory:
-    """Committed steps and attempts of the runs, in a fixed order. StoreError: a record is of another version."""
+def take_inventory(store: Store, run_ids: Sequence[str], skip: Callable[[OddRun], None] | None = None) -> Inventory:
+    """Committed steps and attempts of the runs, in a fixed order.
+
+    A run that this version can't read is told to `skip`, and left out; without one, `OddRun` is raised.
+    """
     steps: list[CommittedStep] = []
     histories: list[CellHistory] = []
     plans: dict[str, tuple[PlannedCell, ...]] = {}
     with ThreadPoolExecutor(READERS) as pool:
         for run_id in run_ids:
-            ledger = Ledger(store, run_id)
             try:
-                plans[run_id] = ledger.plan().cells
-                cells = _cells(ledger, plans[run_id])
+                ledger = Ledger(store, run_id)
+                plan = ledger.plan().cells
+                cells = _cells(ledger, plan)
                 found = list(pool.map(lambda item, ledger=ledger: _cell(ledger, *item), cells))
-            except ValidationError as error:
-                raise StoreError(f"run {run_id!r} was written by another version of specsweep: {error}") from error
+            except OddRun as odd:
+                if skip is None:
+                    raise
+                skip(odd)
+                continue
+            plans[run_id] = plan
             for history, committed in found:
                 histories += history
                 steps += committed
@@ -285,8 +292,8 @@ class Raw:
         """A step's rows of a table; None: it has none.
 
         `reduce` is applied first, to all rows of the batch, and must keep the columns `STEP`. Columns that older parts
-        lack are null. StoreError: a part is missing, is not what its commit says, or has columns that this version
-        doesn't know.
+        lack are null. StoreError: a part is missing, or is not what its commit says. OddRun: it has columns that this
+        version doesn't know.
         """
         key = (table.name, reduce)
         if key not in self._frames:
@@ -298,7 +305,9 @@ class Raw:
         try:
             return reduce(_scan(self._verified(table.name), table)).collect(engine="streaming")
         except PolarsError as error:
-            raise StoreError(f"parts of table {table.name} can't be read (a newer specsweep's?): {error}") from error
+            for part, data in zip(self._parts[table.name], self._verified(table.name), strict=True):
+                _require_readable(part, data, table)
+            raise StoreError(f"parts of table {table.name} can't be read together: {error}") from error
 
     def _verified(self, table: str) -> list[bytes]:
         """Bytes of a table's parts, each compared with the hash that its commit recorded; fetched once."""
@@ -315,6 +324,15 @@ def _read(store: Store, part: Part) -> bytes:
     if sha256_hex(data) != part.sha256:
         raise StoreError(f"{store.uri(part.key)} is not the file its commit names (sha256 differs): restore it")
     return data
+
+
+def _require_readable(part: Part, data: bytes, table: Table) -> None:
+    try:
+        _scan([data], table).collect()
+    except PolarsError as error:
+        run_id, why = part.key.split("/")[1], " ".join(str(error).split())
+        problem = f"run {run_id!r} was written by a newer version of specsweep ({part.key}: {why})"
+        raise OddRun(run_id, f"{problem}: use that version, or {OUT}") from error
 
 
 def _scan(sources: list[bytes], table: Table) -> pl.LazyFrame:
