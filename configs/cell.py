@@ -104,8 +104,9 @@ class Model(Grown):
     routing: Literal["random"] | None = Field(
         None, description="of an MoE's dummy weights: each token's experts are drawn; none: by its router"
     )
+    chat: bool = Field(True, description="false: a base model, whose prompts are continued, without a chat template")
 
-    later: ClassVar[frozenset[str]] = frozenset({"shape", "routing"})
+    later: ClassVar[frozenset[str]] = frozenset({"shape", "routing", "chat"})
 
     @property
     def is_moe(self) -> bool:
