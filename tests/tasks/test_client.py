@@ -309,9 +309,14 @@ def entry(*logprobs: float) -> dict[str, Any]:
 
 def test_a_base_models_prompt_is_sent_as_a_text_and_its_answer_read_as_a_chats() -> None:
     base = MODEL.model_copy(update={"chat": False})
-    body = request_body(base, Technique(name="ar", method="ar"), Prompt("a b", {"x": 1}), 6, fixed=True, logprobs="top2")
+    body = request_body(
+        base, Technique(name="ar", method="ar"), Prompt("a b", {"x": 1}), 6, fixed=True, logprobs="top2"
+    )
     assert (body["prompt"], {"messages", "chat_template_kwargs"} & set(body)) == ("a b", set())
-    told = {"token_logprobs": [-2.25, -0.5], "top_logprobs": [{"token_id:1": -2.25, "token_id:2": -0.25}, {"x": -0.5, "y": -1.5}]}
+    told = {
+        "token_logprobs": [-2.25, -0.5],
+        "top_logprobs": [{"token_id:1": -2.25, "token_id:2": -0.25}, {"x": -0.5, "y": -1.5}],
+    }
     choice = {"text": " c d", "finish_reason": "length", "logprobs": told, "token_ids": [1, 2]}
 
     async def complete(client: Client) -> Reply:
