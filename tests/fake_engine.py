@@ -103,6 +103,7 @@ def answer_letter(prompt: str) -> str:
 def hidden_number(prompt: str) -> str | None:
     """The number that a question asks for: found in the text before it; None: the prompt asks for none."""
     asked = re.search(r"What is the secret number of (\w+)", prompt)
+    asked = asked or re.search(r"The secret number of (\w+) is$", prompt)  # of a base model
     if asked is None:
         return None
     text = prompt[: asked.start()]

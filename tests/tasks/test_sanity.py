@@ -23,6 +23,7 @@ from tasks.guards.answers import cut_off_sanity, failed_sanity
 from tasks.sanity_questions import CONTINUED, GENERAL
 from tasks.steps import smoke
 from tasks.steps.smoke import questions_for
+from tests import fake_run
 from tests.fake_run import FakeRun
 from tests.tasks.test_cell import wait_until
 from warehouse.ledger.verdicts import Judgement, Reason
@@ -259,6 +260,28 @@ def test_answers_that_are_cut_off_are_named_so(tmp_path: Path, engine: str) -> N
     found = [finding for finding in Gate(tmp_path, engine).judged[0].findings if finding.reason == "failed_sanity"]
     assert [finding.severity for finding in found] == ["suspect"], "unknown is not wrong"
     assert "unanswered" in found[0].sentence and "en-sum (cut off after 12 tokens)" in found[0].sentence
+
+
+NEEDLE = "  - {step: needle, context_tokens: [512], seeds: 1, max_tokens: 64}\n"
+
+
+@pytest.mark.slow(10)
+def test_a_base_model_is_measured_by_completions_of_exactly_the_named_length(
+    tmp_path: Path, node_python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The double answers a text at that address only, and no chat."""
+    base = fake_run.MODEL.replace("chat_template_kwargs: {enable_thinking: true}", "chat: false")
+    monkeypatch.setattr(fake_run, "MODEL", base)
+    run = FakeRun(tmp_path, suite=fake_run.SUITE + NEEDLE)
+    run.measured(node_python)
+    assert {step: run.commit(step).verdict for step in ("smoke", "parity", "needle")} == dict.fromkeys(
+        ("smoke", "parity", "needle"), "ok"
+    )
+    assert run.ledger.read_commit(run.key, "eval-tiny") is None
+    asked = [row for row in run.rows("throughput", "requests") if row["condition"] == "short c=1"]
+    assert {row["prompt_tokens"] for row in asked} == {64} and {row["mode"] for row in asked} >= {"fixed", "stream"}
+    assert all(row["correct"] for row in run.rows("needle", "needles"))
+    assert {row["api"] for row in run.rows("throughput", "provenance")} == {"completions"}
 
 
 @pytest.mark.slow(5)
