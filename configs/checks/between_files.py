@@ -185,7 +185,7 @@ def _row_faults(row: CellRow, sweep: Sweep, library: Library) -> Iterator[Fault]
         for what, own, other in (("weights", model.weights, held.weights), ("chat", model.chat, held.chat)):
             if own != other:
                 problem = f"{model.name!r} has {what}: {own}, and its AR {model.held_against!r} has {other}"
-                yield ("model",), f"{problem}; accepted: the same of both"
+                yield ("model",), f"{problem}; accepted: the same kind of both"
     for name in shape_names(model, row.draft):
         yield from _unknown(None, "shapes", name, library)
 

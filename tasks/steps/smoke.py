@@ -107,6 +107,8 @@ async def sanity(ctx: StepContext) -> list[Finding | None]:
         for task in (*asking, telling):
             task.cancel()
         await asyncio.gather(*asking, telling, return_exceptions=True)
+    if not telling.cancelled():
+        telling.result()  # it never ends by itself: what ended it is told
     ctx.tell(Progress(100, f"{sum(row['is_right'] for row in rows)} of {len(rows)} sanity questions right"))
     cut_off = cut_off_sanity(rows) if chat else None
     odd = improbable_text([row["mean_logprob"] for row in rows])
