@@ -108,10 +108,11 @@ class Model(Grown):
     routing: Literal["random"] | None = Field(
         None, description="of an MoE's dummy weights: each token's experts are drawn; none: by its router"
     )
+    chat: bool = Field(True, description="false: a base model, whose prompts are continued, without a chat template")
 
     context_tokens: int | None = Field(None, gt=0, description="longest context that it was made for; none: unknown")
 
-    later: ClassVar[frozenset[str]] = frozenset({"shape", "routing", "context_tokens"})
+    later: ClassVar[frozenset[str]] = frozenset({"shape", "routing", "chat", "context_tokens"})
 
     @property
     def is_moe(self) -> bool:

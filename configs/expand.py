@@ -8,6 +8,7 @@ from typing import TypeVar
 from configs.cell import Cell, Draft, Model, Technique
 from configs.files import Library
 from configs.load import AUTO_GPU, library_of, load_gpu, load_gpu_of_card, load_suite
+from configs.local_checkpoint import digest_of, local_folder
 from configs.schema import Plan, PlannedCell, Sweep, assemble_cell, shapes_of
 from configs.visits import Drop
 
@@ -30,7 +31,8 @@ def expand(
 
     `revision_of` says what identifies a member of the demo family, its revision. `available` says why a technique can't
     run here; only `optional` cells are left out for that, any other fails where everyone sees it. `card` is this
-    machine's, as its driver names it, for `gpu: auto`. Raises `ConfigError` where a name's file is gone or wrong.
+    machine's, as its driver names it, for `gpu: auto`. Raises `ConfigError` where a name's file is gone or wrong,
+    `NoCheckpoint` where a folder of weights is.
     """
     library = library_of(sweep)
     gpu = load_gpu_of_card(card, library) if sweep.gpu == AUTO_GPU else load_gpu(sweep.gpu, library)
@@ -91,12 +93,14 @@ def _control(cell: Cell, sweep: Sweep, library: Library, revision_of: Callable[[
 
 
 def _with_revisions(cell: Cell, revision_of: Callable[[str], str]) -> Cell:
-    """The cell with the revisions of its members of the demo family."""
+    """The cell with the revisions of what has none of a hub: members of the demo family, and folders."""
     draft = _pinned(cell.draft, revision_of) if cell.draft is not None else None
     return cell.model_copy(update={"model": _pinned(cell.model, revision_of), "draft": draft})
 
 
 def _pinned(weights: _Weights, revision_of: Callable[[str], str]) -> _Weights:
-    """A member of the family at its revision; any other checkpoint as it is."""
+    """A member of the family or a folder at its revision; a checkpoint on the hub as it is."""
+    if (folder := local_folder(weights.hub_id)) is not None:
+        return weights.model_copy(update={"hub_id": str(folder), "revision": digest_of(folder)})
     member = weights.family_member
     return weights if member is None else weights.model_copy(update={"revision": revision_of(member)})

@@ -49,6 +49,13 @@ def says_nothing(cell: Cell) -> str | None:
     return "dummy weights: what they write means nothing" if cell.model.weights == "dummy" else None
 
 
+def answers_nothing(cell: Cell) -> str | None:
+    """Why a cell can't be asked questions and be scored; None: it can."""
+    if not cell.model.chat:
+        return f"{cell.model.name} has chat: false: it continues texts, and answers no questions of a chat"
+    return says_nothing(cell)
+
+
 class MeasuredStep(Frozen):
     """One measurement of a cell, as a suite names it. `workload` is abstract: a step without one would look free."""
 

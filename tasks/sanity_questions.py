@@ -1,4 +1,7 @@
-"""Ten questions that no working model misses, and how answers are read (standard library: a test double reads them)."""
+"""Ten questions for chats, ten texts for base models, and how answers are read (a test double reads them).
+
+No working model misses them. Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -62,3 +65,17 @@ GENERAL = (
     SanityQuestion("zh-format", "zh", "请只回答“苹果”这两个字。不要说别的。", "苹果", _says_only("苹果")),
 )
 """A set of our own, of a kind that every model of the last years answers without thinking."""
+
+CONTINUED = (
+    SanityQuestion("continue-en-capital", "en", "The capital of France is", "Paris", _says("paris")),
+    SanityQuestion("continue-en-days", "en", "Monday, Tuesday, Wednesday,", "Thursday", _says("thursday")),
+    SanityQuestion("continue-en-count", "en", "One, two, three, four,", "five", _number("5", "five")),
+    SanityQuestion("continue-en-opposite", "en", "The opposite of hot is", "cold", _says("cold")),
+    SanityQuestion("continue-de-capital", "de", "Die Hauptstadt von Deutschland ist", "Berlin", _says("berlin")),
+    SanityQuestion("continue-de-months", "de", "Januar, Februar, März,", "April", _says("april")),
+    SanityQuestion("continue-ko-capital", "ko", "대한민국의 수도는", "서울", _says("서울|seoul")),
+    SanityQuestion("continue-ko-days", "ko", "월요일, 화요일, 수요일,", "목요일", _says("목요일")),
+    SanityQuestion("continue-zh-capital", "zh", "中国的首都是", "北京", _says("北京")),
+    SanityQuestion("continue-zh-count", "zh", "一、二、三、四、", "五", _says("五")),
+)
+"""For base models: the answer is among the first words of what they write."""

@@ -18,7 +18,8 @@ whether something was measured twice, and writes whole ones to the file FAKE_ENG
 "1 1.5 2", makes a request as slow as the slot that it finds free. While the file FAKE_ENGINE_HOLD exists it does not
 get healthy. A token takes FAKE_ENGINE_TOKEN_S, and 2 ms once the file FAKE_ENGINE_HURRY exists. As vLLM does, it
 looks for stop strings inside the thinking, too. It logs its memory as a vLLM on a card does; reworded_log does so in
-words that nobody knows. Further lies: fake_faults.py.
+words that nobody knows. Of what may end as a loop, loops says that it did; blank_needles says nothing where a number is
+asked for. Further lies: fake_faults.py.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.family import words
-from tasks.sanity_questions import GENERAL
+from tasks.sanity_questions import CONTINUED, GENERAL
 from tests import fake_faults
 
 LIE = os.environ.get("FAKE_ENGINE", "honest")
@@ -63,7 +64,7 @@ if SPECULATES and LIE == "counts_chunks":
 PROGRAM = "Here it is:\n```python\nprint({}sum(map(int, input().split())))\n```\n"
 """What it answers to whoever asks for a Python program: the sum of the numbers in its input."""
 
-SANE = {question.prompt: question.wanted for question in GENERAL}
+SANE = {question.prompt: question.wanted for question in (*GENERAL, *CONTINUED)}
 """The sanity questions and their answers; it knows them as any working model does."""
 
 STARTUP = """\
@@ -103,6 +104,7 @@ def answer_letter(prompt: str) -> str:
 def hidden_number(prompt: str) -> str | None:
     """The number that a question asks for: found in the text before it; None: the prompt asks for none."""
     asked = re.search(r"What is the secret number of (\w+)", prompt)
+    asked = asked or re.search(r"The secret number of (\w+) is$", prompt)  # of a base model
     if asked is None:
         return None
     text = prompt[: asked.start()]
@@ -121,7 +123,8 @@ def make_text(prompt: str, max_tokens: int, fixed: bool) -> tuple[str, str, int]
         if prompt in SANE:
             return "easy", "" if LIE in ("blank", "cut_off") else "Lorem ipsum" if LIE == "insane" else SANE[prompt], 12
         if (hidden := hidden_number(prompt)) is not None:
-            return f"a number ? 7654321 or {hidden}", "" if LIE == "blank" else f"It is {hidden}.", 12
+            body = "" if LIE in ("blank", "blank_needles") else f"It is {hidden}."
+            return f"a number ? 7654321 or {hidden}", body, 12
         if "Python program" in prompt:
             return "a program ?", PROGRAM.format("1 + " if LIE == "wrong_program" else ""), 12
         letter = "A" if LIE == "at_chance" else answer_letter(prompt)
@@ -176,7 +179,9 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         arrived = time.monotonic()
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        prompt = body["messages"][-1]["content"]
+        continues = "prompt" in body  # a text of a base model, whose answer has another shape
+        prompt = body["prompt"] if continues else body["messages"][-1]["content"]
+        assert continues == (self.path == "/v1/completions") or self.path == "/tokenize"
         if self.path == "/tokenize":
             found = {"count": tokens_in(prompt), "max_model_len": 2048}
             self.document(404, {"detail": "Not Found"}) if LIE == "no_tokenize" else self.document(200, found)
@@ -197,20 +202,22 @@ class Handler(BaseHTTPRequestHandler):
             print("RuntimeError: the fake engine dies on purpose", flush=True)
             os._exit(0)
         asked_whole = not body.get("stream") and not body.get("ignore_eos")
-        timed = bool(not asked_whole or body.get("return_token_ids")) and not body.get("logprobs")
+        timed = bool(not asked_whole or body.get("return_token_ids")) and "logprobs" not in body
         if LIE == "some_errors" and timed and number % 20 == 0:
             self.document(500, {"error": {"message": "one in twenty"}})
             return
         read = min(tokens_in(prompt), READ_TOKENS) if LIE == "reads_less" else tokens_in(prompt)
         usage = {"prompt_tokens": read, "completion_tokens": fake_faults.told(tokens)}
-        finish = "length" if body.get("ignore_eos") or LIE == "cut_off" else "stop"
+        finish = "length" if body.get("ignore_eos") or LIE == "cut_off" or continues else "stop"
+        if LIE == "loops" and body.get("repetition_detection"):
+            text, finish = "easy", "repetition"
         fake_faults.prefill(prompt)
         if timed and number > AFTER and fake_faults.LIE in fake_faults.STANDING_STILL:
             self.stand_still(bool(body.get("stream")))
             return
         if body.get("stream"):
             cut_off = LIE == "cuts" and number % 2 == 0
-            self.stream(text, tokens, usage, finish, cut_off, arrived, ids=bool(body.get("return_token_ids")))
+            self.stream(text, tokens, usage, finish, cut_off, arrived, bool(body.get("return_token_ids")), continues)
         else:
             with slot() as slower:
                 time.sleep(tokens * token_s() * slower)
@@ -223,8 +230,10 @@ class Handler(BaseHTTPRequestHandler):
                 ids = [sum(word.encode()) for word in text.split()]
                 unseen = 0 if body.get("ignore_eos") else tokens - len(ids)  # what stands around a natural answer
                 choice["token_ids"] = (ids + [0] * unseen)[: tokens // 2 if LIE == "says_less" else None]
-            if body.get("logprobs"):
+            if body.get("logprobs") or (continues and "logprobs" in body):
                 choice["logprobs"] = {"content": [logprobs(word) for word in text.split()]}
+            if continues:
+                choice = as_text(choice, text)
             book(tokens)
             answer = {"choices": [choice], "usage": fake_faults.accounted(usage)}
             answer |= metrics_of(tokens, took_s / tokens, took_s)
@@ -245,8 +254,9 @@ class Handler(BaseHTTPRequestHandler):
         fake_faults.stand_still(self.wfile, self.connection)
 
     def stream(
-        self, text: str, tokens: int, usage: dict[str, int], finish: str, cut: bool, arrived: float, ids: bool
-    ) -> None:
+        self, text: str, tokens: int, usage: dict[str, int], finish: str, cut: bool, arrived: float, ids: bool,
+        continues: bool,
+    ) -> None:  # fmt: skip
         self.begin("text/event-stream")
         said = text.split() or [""]
         size = tokens // 2 if LIE == "bursts" else CHUNK_TOKENS
@@ -262,7 +272,7 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(size * each_s / 3)
             part = " ".join(said[before:sent]) + " "
             written = number if LIE == "counts_chunks" else fake_faults.told(sent)
-            choice: dict[str, Any] = {"delta": {"content": part}}
+            choice: dict[str, Any] = {"text": part} if continues else {"delta": {"content": part}}
             if ids:
                 choice["token_ids"] = [*range(before, sent if LIE != "says_less" or sent <= tokens // 2 else before)]
             if not before:
@@ -303,6 +313,17 @@ def logprobs(word: str) -> dict[str, Any]:
     best = -7.5 if LIE == "noise" else -0.25
     first, second = {"token": word, "logprob": best}, {"token": "?", "logprob": best - len(word) / 8}
     return {**first, "top_logprobs": [first, second]}
+
+
+def as_text(choice: dict[str, Any], text: str) -> dict[str, Any]:
+    """A chat's choice as completions have it."""
+    del choice["message"]
+    if (told := choice.pop("logprobs", None)) is not None:
+        written = [entry["logprob"] for entry in told["content"]]
+        best = [{f"token_id:{n}": each["logprob"] for n, each in enumerate(entry["top_logprobs"])}
+                for entry in told["content"]]  # fmt: skip
+        choice["logprobs"] = {"token_logprobs": written, "top_logprobs": best}
+    return {**choice, "text": text}
 
 
 def count_request(prompt: str, body: dict[str, Any]) -> int:

@@ -13,6 +13,7 @@ from configs.cell import PARALLEL, Cell, Draft, Engine, Gpu, Model, Technique, a
 from configs.checks.drafting import drafting_faults, method_faults
 from configs.checks.engine import unfit, unmeasured, unserved
 from configs.files import Document, Fault, Folder, Library, Loc, accepted
+from configs.local_checkpoint import local_folder, why_none
 from configs.schema import CellRow, Reference, Suite, Sweep, assemble_cell, shape_names
 from configs.visits import MIRRORED
 from configs.vllm_arguments import PINNED, BadArguments, named, resolve, spellings
@@ -140,8 +141,11 @@ AUTO_GPU = "auto"
 
 
 def model_faults(model: Model) -> Iterator[Fault]:
-    """No source of weights or several, real weights of a shape or with a made-up routing, an unclear cache."""
+    """No or several sources of weights, real ones of a shape or with a made-up routing, and what only chats have."""
     yield from _source_faults(model)
+    for field in () if model.chat else ("reasoning_parser", "chat_template_kwargs"):
+        if getattr(model, field):
+            yield (field,), f"given, but with `chat: false` nothing is sent as a chat; accepted: no {field}"
     if (model.shape or model.routing) and model.weights == "real":
         yield ("weights",), "a shape has no weights, real ones have a router; accepted: weights: dummy"
     if model.kv is not None:
@@ -179,6 +183,10 @@ def sweep_faults(
             yield (*here, "k"), str(error)
             return
         yield from _under(here, _cell_faults(cell, suite))
+        for source in (cell.model, cell.draft) if sweep.cloud else ():
+            if source is not None and local_folder(source.hub_id) is not None:
+                what = f"{source.hub_id!r} is a folder of this machine, which rented ones don't have"
+                yield here, f"{what}; accepted: an id of the hub, or a sweep without `cloud`"
         room = (*here, "serving", "max_model_len") if row.serving else ("serving", "max_model_len")
         yield from _under(room, _room_faults(cell, suite))
         for loc, problem in unfit(cell, gpu) if gpu is not None else ():
@@ -230,9 +238,11 @@ def _row_faults(row: CellRow, sweep: Sweep, library: Library) -> Iterator[Fault]
     yield from _replay_faults(row, technique, model)
     if model.held_against is not None:
         yield from _unknown("model", "models", model.held_against, library)
-        if library.load("models", model.held_against, Model).weights != model.weights:
-            problem = f"{model.name!r} has {model.weights} weights, and its AR {model.held_against!r} has others"
-            yield ("model",), f"{problem}; accepted: the same kind of both"
+        held = library.load("models", model.held_against, Model)
+        for what, own, other in (("weights", model.weights, held.weights), ("chat", model.chat, held.chat)):
+            if own != other:
+                problem = f"{model.name!r} has {what}: {own}, and its AR {model.held_against!r} has {other}"
+                yield ("model",), f"{problem}; accepted: the same kind of both"
     for name in shape_names(model, row.draft):
         yield from _unknown(None, "shapes", name, library)
     if row.held_against is not None:
@@ -329,8 +339,14 @@ def _source_faults(what: Model | Draft) -> Iterator[Fault]:
     if len(given) != 1:
         said = " and ".join(given) or "neither"
         yield (), f"{said} given; accepted: exactly one of hub_id, family_member, shape"
-    if what.hub_id is None and what.revision is not None:
-        its_own = "a member of the demo family has its own" if what.family_member else "a shape has none"
+    folder = local_folder(what.hub_id)
+    if folder is not None and (why := why_none(folder)) is not None:
+        yield ("hub_id",), f"{what.hub_id!r} {why}; accepted: a folder with a checkpoint, or an id of the hub"
+    if (what.hub_id or "").startswith("."):
+        problem = f"{what.hub_id!r} depends on where one stands"
+        yield ("hub_id",), f"{problem}; accepted: an id of the hub, or a path that begins with / or ~/"
+    if (what.hub_id is None or folder is not None) and what.revision is not None:
+        its_own = "a shape has none" if what.shape else "a folder or a member of the demo family has its own"
         yield ("revision",), f"{what.revision!r} given, but {its_own}; accepted: no revision"
 
 

@@ -106,6 +106,9 @@ def unserved(cell: Cell) -> Iterator[Fault]:
         yield from _of_lookup(cell)
     if cell.model.weights == "dummy" or cell.model.shape is not None:
         yield ("model",), f"{cell.model.name!r} has no weights, and {name!r} makes none up; accepted: real weights"
+    if not cell.model.chat:
+        problem = f"{cell.model.name!r} has chat: false, and {name!r} answers chats only"
+        yield ("model",), f"{problem}; accepted: an engine of kind vllm"
     if cell.precision.quantization is not None:
         problem = f"{cell.precision.name!r} is made by vLLM while loading"
         yield ("precision",), f"{problem}; accepted: the checkpoint's own, as bf16"

@@ -13,7 +13,7 @@ from configs.checkout import ROOT
 from configs.evals.records import file_problems, records_in
 from configs.evals.suites import EVALUATIONS, EvalName, Evaluation, Framework, SuiteFacts
 from configs.files import Loc
-from configs.step import MeasuredStep, Work, says_nothing
+from configs.step import MeasuredStep, Work, answers_nothing
 
 HUB, TWIN = "hub", "twin"
 """Values of `dataset` that name no file: the suite's own items; a copy of their shape that the demo family knows."""
@@ -96,8 +96,8 @@ class EvalStep(MeasuredStep):
             yield ("items",), f"{self.items}, but {self.dataset!r} has {there}; accepted: 1 to {there}, or none for all"
 
     def why_not(self, cell: Cell) -> str | None:
-        """Dummy weights have no score."""
-        return says_nothing(cell)
+        """Dummy weights have no score, and a base model no answer to a chat."""
+        return answers_nothing(cell)
 
     def longest_requests(self, cell: Cell) -> Iterator[tuple[str, int]]:
         """The longest prompt and the longest answer allowed; a twin's prompts are all of one length."""

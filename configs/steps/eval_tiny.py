@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from configs.cell import Cell
-from configs.step import MeasuredStep, Work, says_nothing
+from configs.step import MeasuredStep, Work, answers_nothing
 
 
 class EvalTinyStep(MeasuredStep):
@@ -21,8 +21,8 @@ class EvalTinyStep(MeasuredStep):
     max_tokens: int = Field(64, gt=0)
 
     def why_not(self, cell: Cell) -> str | None:
-        """Dummy weights have no score."""
-        return says_nothing(cell)
+        """Dummy weights have no score, and a base model no answer to a chat."""
+        return answers_nothing(cell)
 
     def workload(self, cell: Cell) -> tuple[Work, ...]:
         """Every question once, with the longest answer allowed."""

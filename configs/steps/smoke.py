@@ -34,6 +34,8 @@ def sanity_tokens(cell: Cell) -> int:
     """The most tokens of one answer to a sanity question, within the cell's context."""
     if cell.model.family_member is not None:
         return 64  # the demo family says at most 20 tokens to a question
+    if not cell.model.chat:
+        return 16  # a base model never ends, and what it is asked for comes first
     room = cell.serving.max_model_len - 128  # the question and the chat template around it
     return max(OUTPUT_TOKENS, min(2048, room))  # a model that thinks longer about 17 plus 25 is not sane at any price
 

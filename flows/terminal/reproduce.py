@@ -10,7 +10,7 @@ import polars as pl
 
 from configs.schema import PlannedCell
 from configs.steps.throughput import Condition, ThroughputStep
-from tasks.client import request_body
+from tasks.client import path_of, request_body
 from tasks.prompts import PROSE, PROSE_KEPT_AS, Prompt, prompt_again, prompt_seed, prose_from_json
 from tasks.timing.conditions import MOST_TRIES, window_of_try
 from warehouse.dataset.snapshot import read_current
@@ -57,7 +57,7 @@ def _client_call(ledger: Ledger, planned: PlannedCell, argv: str | None) -> str 
     )
     words = shlex.split(argv)
     port = words[words.index("--port") + 1] if "--port" in words else "8000"
-    url = f"http://127.0.0.1:{port}/v1/chat/completions"
+    url = f"http://127.0.0.1:{port}{path_of(body)}"
     return shlex.join(["curl", "-s", url, "-H", "content-type: application/json", "-d", json.dumps(body)])
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tasks.client.client import CLIENT_VERSION, SLOWEST_TOK_S, Client, request_body, streamed
+from tasks.client.client import CLIENT_VERSION, SLOWEST_TOK_S, Client, path_of, request_body, streamed
 from tasks.client.replies import Heard, Ready, Reply, RequestFailed, StreamReply, Unanswered, reply_of, stream_reply_of
 
 __all__ = [
     "CLIENT_VERSION", "SLOWEST_TOK_S", "Client", "Heard", "Ready", "Reply", "RequestFailed", "StreamReply",
-    "Unanswered", "reply_of", "request_body", "stream_reply_of", "streamed",
+    "Unanswered", "path_of", "reply_of", "request_body", "stream_reply_of", "streamed",
 ]  # fmt: skip

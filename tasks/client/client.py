@@ -1,4 +1,4 @@
-"""The client: OpenAI chat completions over httpx, with the clock on the wire and nothing else.
+"""The client: OpenAI's completions, of chats or of texts, over httpx, with the clock on the wire and nothing else.
 
 Requests are encoded before they are sent (`ready`), answers are decoded after they came (`replies`): what is timed is
 `hear`, and in it nothing but bytes move.
@@ -46,30 +46,44 @@ def request_body(
     token_ids: bool = False,
     logprobs: Literal["written", "top2"] | None = None,
 ) -> dict[str, Any]:
-    """The body of a chat request of `max_tokens` output tokens: with `fixed` exactly so many, the end token is ignored.
+    """The body of a request of `max_tokens` output tokens: with `fixed` exactly so many, the end token is ignored.
 
-    `logprobs` asks for the probability of each written token, which becomes `Reply.mean_logprob`; with top2 also for
-    the two best at each place, which become `Reply.top2_gap`. It is work: no timed request asks.
+    A base model (`chat: false`) gets the prompt as a text to be continued, any other as a chat. `logprobs` asks for
+    the probability of each written token, which becomes `Reply.mean_logprob`; with top2 also for the two best at each
+    place, which become `Reply.top2_gap`. It is work: no timed request asks.
     """
     body: dict[str, Any] = {
         "model": model.name,
-        "messages": [{"role": "user", "content": prompt.text}],
+        **({"messages": [{"role": "user", "content": prompt.text}]} if model.chat else {"prompt": prompt.text}),
         "max_tokens": max_tokens,
     }
     if technique.greedy:  # block diffusion refuses any temperature
         body["temperature"] = 0
     template_kwargs = {**model.chat_template_kwargs, **prompt.template_kwargs}
-    if template_kwargs:
+    if template_kwargs and model.chat:
         body["chat_template_kwargs"] = template_kwargs
     if fixed:
         body["ignore_eos"] = True
     if token_ids:
         body["return_token_ids"] = True
     if logprobs and model.weights == "real":  # of what dummy weights write nobody asks how probable it is
-        body["logprobs"] = True
-    if logprobs == "top2":
-        body["top_logprobs"] = 2
+        body |= LOGPROBS[model.chat, logprobs]
     return body
+
+
+LOGPROBS: Mapping[tuple[bool, str], Mapping[str, Any]] = {
+    (True, "written"): {"logprobs": True},
+    (True, "top2"): {"logprobs": True, "top_logprobs": 2},
+    (False, "written"): {"logprobs": 0},
+    (False, "top2"): {"logprobs": 2, "return_tokens_as_token_ids": True},
+}
+"""How probabilities are asked for, by whether it is a chat. Completions answer with candidates by their text, in which
+two tokens may be alike: hence their ids."""
+
+
+def path_of(body: Mapping[str, Any]) -> str:
+    """Where such a body is sent."""
+    return "/v1/chat/completions" if "messages" in body else "/v1/completions"
 
 
 def streamed(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,12 +163,12 @@ class Client:
             raise Unanswered(f"no connection to {self.base_url}: {error}") from error
 
     def ready(self, body: Mapping[str, Any], *, streams: bool = False) -> Ready:
-        """A chat request, encoded; a streamed one asks for what `STREAM` says."""
+        """A request, encoded; a streamed one asks for what `STREAM` says."""
         sent = streamed(body) if streams else body
         whole_s = BASE_TIMEOUT_S + float(body["max_tokens"]) / SLOWEST_TOK_S
         # a quiet time is what one prompt may take
         patience = self._patience._replace(whole_s=whole_s, turn_s=self._patience.quiet_s or 0.0)
-        return self._ready("/v1/chat/completions", sent, body, streams, patience)
+        return self._ready(path_of(body), sent, body, streams, patience)
 
     async def hear(self, ready: Ready) -> Heard:
         """Send a request and collect its answer, whatever its status; nothing is decoded.
@@ -190,12 +204,15 @@ class Client:
     async def count_tokens(self, prompt: Prompt) -> int:
         """Tokens of a prompt as the engine's own tokenizer and chat template make them, generation prompt included.
 
-        vLLM's `/tokenize` (0.32.0, `entrypoints/serve/tokenize/`) takes `messages` and renders them as chat does.
+        vLLM's `/tokenize` (0.32.0, `entrypoints/serve/tokenize/`) takes `messages` and renders them as chat does, or a
+        `prompt`, to which it adds what completions do, such as a first token.
         Raises RequestFailed: no answer, an error status (an engine without `/tokenize` has 404), or no count.
         """
         body = self.request(prompt, 1, fixed=False)
-        wanted: dict[str, Any] = {"add_generation_prompt": True}
-        wanted |= {name: body[name] for name in ("model", "messages", "chat_template_kwargs") if name in body}
+        told = ("model", "messages", "chat_template_kwargs", "prompt")
+        wanted: dict[str, Any] = {name: body[name] for name in told if name in body}
+        if "messages" in wanted:
+            wanted["add_generation_prompt"] = True
         try:
             patience = self._patience._replace(whole_s=BASE_TIMEOUT_S)
             answer = (await self.hear(self._ready("/tokenize", wanted, wanted, False, patience))).json()

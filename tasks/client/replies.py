@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from configs.errors import SpecsweepError
 from tasks.wire.connection import Arrivals, Patience
@@ -137,7 +137,7 @@ def top2_gaps(choice: Mapping[str, Any]) -> list[float] | None:
 
     Raises RequestFailed: a token came without two candidates, or there are more or fewer entries than token ids.
     """
-    entries = (choice.get("logprobs") or {}).get("content")
+    entries = _logprobs(choice)
     if entries is None:
         return None
     best = [sorted((each["logprob"] for each in entry["top_logprobs"]), reverse=True) for entry in entries]
@@ -159,10 +159,22 @@ def mean_logprob(choice: Mapping[str, Any]) -> float | None:
     They are the target's before temperature and penalties, also of drafted tokens (see `top2_gaps`). exp(-mean) is the
     perplexity of the output to its own model.
     """
-    entries = (choice.get("logprobs") or {}).get("content")
+    entries = _logprobs(choice)
     if not entries:
         return None
     return sum(max(float(entry["logprob"]), LEAST_LOGPROB) for entry in entries) / len(entries)
+
+
+def _logprobs(choice: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """One entry per token as chats have them; of completions, which have lists and a table of candidates, the same."""
+    told = choice.get("logprobs") or {}
+    if "token_logprobs" not in told:
+        return cast("list[dict[str, Any]] | None", told.get("content"))
+    tables = told.get("top_logprobs") or [None] * len(told["token_logprobs"])
+    return [
+        {"logprob": written, "top_logprobs": [{"logprob": each} for each in (table or {}).values()]}
+        for written, table in zip(told["token_logprobs"], tables, strict=True)
+    ]
 
 
 class Reply(NamedTuple):
@@ -213,13 +225,18 @@ class StreamReply(NamedTuple):
         return (self.last_token_s - self.first_token_s) / later_tokens
 
 
+ENDINGS = ("stop", "length", "repetition")
+"""How an answer may end: by itself, at its length, or where it was asked to end as soon as it repeats itself."""
+
+
 def reply_of(heard: Heard) -> Reply:
-    """Decode an answer. Raises RequestFailed: an error status, no chat completion, or not ended by stop or length."""
+    """Decode an answer. Raises RequestFailed: an error status, no completion, or ended by none of `ENDINGS`."""
     answer = heard.json()
     with _formed("no chat completion with its usage", answer):
         choice, usage = answer["choices"][0], answer["usage"]
-        message, finish_reason = choice["message"], str(choice["finish_reason"])
-        if finish_reason not in ("stop", "length"):
+        message = {"content": choice["text"]} if "prompt" in heard.body else choice["message"]
+        finish_reason = str(choice["finish_reason"])
+        if finish_reason not in ENDINGS:
             raise RequestFailed(f"the engine ended a request with finish_reason {finish_reason!r}")
         return Reply(
             body=_text(message, "content"),
@@ -229,7 +246,7 @@ def reply_of(heard: Heard) -> Reply:
             completion_tokens=int(usage["completion_tokens"]),
             token_ids=choice.get("token_ids"),
             wall_s=heard.wall_s,
-            top2_gap=top2_gaps(choice) if heard.body.get("top_logprobs") else None,
+            top2_gap=top2_gaps(choice) if 2 in (heard.body.get("top_logprobs"), heard.body.get("logprobs")) else None,
             mean_logprob=mean_logprob(choice),
             engine=engine_truth(answer.get("metrics")),
             cached_tokens=_cached(usage),
@@ -264,7 +281,7 @@ def stream_reply_of(heard: Heard) -> StreamReply:
             for choice in event.get("choices", []):
                 if choice.get("token_ids") is not None:
                     ids.append(len(choice["token_ids"]))
-                pieces.append(_text(choice.get("delta") or {}, "reasoning", "content"))
+                pieces.append(_text(choice.get("delta") or choice, "reasoning", "content", "text"))
                 finish_reason = choice.get("finish_reason") or finish_reason
     if finish_reason not in ("stop", "length"):
         raise RequestFailed(f"the engine ended a stream with finish_reason {finish_reason!r}")

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from configs.cell import Cell, Draft, Engine, Model, argument
 from configs.checkout import ROOT
 from configs.checks.engine import LONGEST_LOOKUP
+from configs.local_checkpoint import digest_of, local_folder
 from configs.methods import SCHEDULE
 from configs.secrets import without_secrets
 from tasks.dummy_checkpoint import shape_digest, write_shape
@@ -86,7 +87,8 @@ class EngineCommand(NamedTuple):
 def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
     """`vllm serve` for a cell, or our server around `generate`, on loopback.
 
-    Raises EngineUnavailable: its environment, its overlay or a member of the demo family is missing or damaged.
+    Raises EngineUnavailable: its environment, its overlay or a member of the demo family is missing or damaged, or a
+    folder holds another checkpoint; NoCheckpoint: it holds none.
     """
     weights, env = _checkpoint(cell, cell.model), _environment(cell, workdir)
     if cell.engine.kind == "transformers":
@@ -100,7 +102,7 @@ def engine_command(cell: Cell, port: int, workdir: Path) -> EngineCommand:
         model_revision=_revision(cell, cell.model),
         draft_revision=_revision(cell, cell.draft) if cell.draft else None,
         on_cpu=cell.engine.on_cpu,
-        reads_hub=any(source is not None and source.hub_id is not None for source in (cell.model, cell.draft)),
+        reads_hub=any(source is not None and is_on_hub(source) for source in (cell.model, cell.draft)),
     )
 
 
@@ -120,7 +122,7 @@ def serve_words(cell: Cell, weights: str, draft: str | None, port: int) -> list[
         "--enable-prefix-caching" if cell.serving.prefix_cache else "--no-enable-prefix-caching",
     ]  # fmt: skip
     argv += _options(
-        ("--revision", cell.model.revision if cell.model.hub_id else None),
+        ("--revision", _hub_revision(cell.model)),
         ("--max-num-seqs", cell.serving.max_num_seqs),
         ("--gpu-memory-utilization", cell.serving.gpu_memory_utilization),
         ("--quantization", cell.precision.quantization),
@@ -148,11 +150,11 @@ def _generate_words(cell: Cell, weights: str, draft: str | None, port: int) -> l
     ]  # fmt: skip
     looks_up = cell.technique.canonical == "ngram"
     argv += _options(
-        ("--revision", cell.model.revision if cell.model.hub_id else None),
+        ("--revision", _hub_revision(cell.model)),
         ("--dtype", cell.precision.dtype),
         ("--reasoning-parser", cell.model.reasoning_parser),
         ("--assistant-model", draft),
-        ("--assistant-revision", cell.draft.revision if cell.draft and cell.draft.hub_id else None),
+        ("--assistant-revision", _hub_revision(cell.draft) if cell.draft else None),
         ("--num-assistant-tokens", cell.k if draft is not None else None),
         ("--num-assistant-tokens-schedule", cell.technique.speculative_config.get(SCHEDULE)),
         ("--prompt-lookup-num-tokens", cell.k if looks_up else None),
@@ -174,16 +176,27 @@ def speculative_config(cell: Cell, draft: str | None) -> dict[str, JsonValue] | 
     config: dict[str, JsonValue] = {"method": cell.technique.canonical}
     if cell.draft is not None and draft is not None:
         config["model"] = draft
-        if cell.draft.hub_id and cell.draft.revision:
-            config["revision"] = cell.draft.revision
+        if (revision := _hub_revision(cell.draft)) is not None:
+            config["revision"] = revision
     if cell.k is not None:
         config["num_speculative_tokens"] = cell.k
     replayed = cell.acceptance.speculative_config if cell.acceptance is not None else {}
     return config | cell.technique.speculative_config | replayed
 
 
+def is_on_hub(source: Model | Draft) -> bool:
+    """Whether its weights come from the hub, and none of this machine's folders is meant."""
+    return source.hub_id is not None and local_folder(source.hub_id) is None
+
+
+def _hub_revision(source: Model | Draft) -> str | None:
+    return source.revision if is_on_hub(source) else None
+
+
 def _checkpoint(cell: Cell, source: Model | Draft) -> str:
     if source.hub_id is not None:
+        if (folder := local_folder(source.hub_id)) is not None and source.revision != (here := digest_of(folder)):
+            raise EngineUnavailable(f"{folder} holds another checkpoint ({here}) than was planned: plan a new run")
         return source.hub_id
     if source.shape is not None:
         return str(write_shape(cell.shape_named(source.shape), user_cache() / "shapes"))

@@ -233,10 +233,14 @@ or more once in 285."""
 SHOWN_CHARS = 40  # of a wrong answer, in the sentence
 
 
-def failed_sanity(answers: Sequence[Row]) -> Finding | None:
-    """What ended by itself must be right: rows of `sanity`, general questions or what a family's member was taught."""
+def failed_sanity(answers: Sequence[Row], *, may_be_cut: bool = True) -> Finding | None:
+    """What ended by itself must be right: rows of `sanity`, general questions or what a family's member was taught.
+
+    `may_be_cut`: what was cut off is unknown; of a base model, which never ends, it is what was asked for.
+    """
     english = [row for row in answers if row["language"] == "en"]
-    missed = [row for row in answers if not row["is_right"] and (_ended(row) or not english)]
+    unknown_if_cut = may_be_cut and bool(english)
+    missed = [row for row in answers if not row["is_right"] and (_ended(row) or not unknown_if_cut)]
     if english:
         wrong_english = sum(row["language"] == "en" for row in missed)
         # cut off is unknown: a cell is rejected only where no answer of those could save it
@@ -246,27 +250,32 @@ def failed_sanity(answers: Sequence[Row]) -> Finding | None:
     if len(missed) < SUSPECT_FROM_WRONG and not rejected:
         return None
     severity: Severity = "rejected" if rejected else "suspect"
-    right, said = sum(bool(row["is_right"]) for row in answers), _said(missed)
+    right, said = sum(bool(row["is_right"]) for row in answers), _said(missed, with_cut=not may_be_cut)
     sentence = f"{right} of {len(answers)} sanity questions right, {len(missed)} wrong: {said}"
     return Finding(Reason.FAILED_SANITY, severity, sentence)
 
 
 def cut_off_sanity(answers: Sequence[Row]) -> Finding | None:
-    """Most answers must end by themselves: of those that don't, nobody knows whether they would have been right."""
+    """Most answers must end by themselves: of those that don't, nobody knows whether they would have been right.
+
+    With some of the questions it says what it says with all of them: no further answer takes it back.
+    """
     cut = [row for row in answers if not _ended(row)]
     if len(cut) <= MOST_CUT_OFF or not any(row["language"] == "en" for row in answers):
         return None
     sentence = f"{len(cut)} of {len(answers)} sanity questions unanswered, so nothing is known of them: {_said(cut)}"
-    return Finding(Reason.FAILED_SANITY, "suspect", sentence)
+    return Finding(Reason.FAILED_SANITY, "suspect", f"{sentence}; a base model? its file says `chat: false` then")
 
 
 def _ended(row: Row) -> bool:
-    return bool(row["finish_reason"] != "length")
+    return row["finish_reason"] not in ("length", "repetition")
 
 
-def _said(rows: Sequence[Row]) -> str:
+def _said(rows: Sequence[Row], *, with_cut: bool = False) -> str:
     said = []
     for row in rows:
-        cut_off = f"cut off after {row['completion_tokens']} tokens"
-        said.append(f"{row['question_id']} ({repr(row['body'].strip()[:SHOWN_CHARS]) if _ended(row) else cut_off})")
+        cut_off = "a loop, ended" if row["finish_reason"] == "repetition" else "cut off"
+        body = repr(row["body"].strip()[:SHOWN_CHARS])
+        ended = body if with_cut or _ended(row) else f"{cut_off} after {row['completion_tokens']} tokens"
+        said.append(f"{row['question_id']} ({ended})")
     return ", ".join(said)

@@ -19,7 +19,7 @@ from configs.cell import Cell, Draft, Model, argument
 from configs.checkout import git_head, has_changes
 from configs.schema import PlannedCell
 from tasks.client import CLIENT_VERSION, Client, RequestFailed
-from tasks.engine.command import EngineCommand, full_environment
+from tasks.engine.command import EngineCommand, full_environment, is_on_hub
 from tasks.engine.server import Engine
 from tasks.host.hub import repository, resolved_commit
 from tasks.place import gpu
@@ -133,6 +133,7 @@ async def gather(
         "price_usd_h": price_usd_h(planned),
         "price_source": os.environ.get("SPECSWEEP_PRICE_SOURCE") or planned.gpu.price_source,
         "weights": served.model.weights,
+        "api": "chat" if served.model.chat else "completions",
         "served_cell_key": served.cell_key,
         "engine_nice": engine.nice,
         "client_version": CLIENT_VERSION,
@@ -154,8 +155,8 @@ async def _engine_version(client: Client) -> str | None:
 
 
 def _revision(source: Model | Draft, planned: str | None, env: Mapping[str, str]) -> str | None:
-    """Hub commit of what was served; of the demo family, what the plan says."""
-    return planned if source.hub_id is None else resolved_commit(source.hub_id, planned, env)
+    """Hub commit of what was served; of the demo family and of folders, what the plan says."""
+    return resolved_commit(str(source.hub_id), planned, env) if is_on_hub(source) else planned
 
 
 FORMAT_KEYS = ("quantization_config", "compression_config")

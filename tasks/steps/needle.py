@@ -70,12 +70,14 @@ async def smoke(ctx: StepContext, spec: NeedleStep, items: int) -> list[Finding 
 
 
 async def _ask(ctx: StepContext, spec: NeedleStep, place: NeedlePlace, slots: asyncio.Semaphore) -> dict[str, Any]:
-    needle = needle_of(*place)
+    needle = needle_of(*place, chat=ctx.cell.model.chat)
     async with slots:
         prose = await ctx.prose()
         made = await haystack(needle, *place, prose, lambda text: ctx.client.count_tokens(Prompt(text)))
-        reply = await ctx.client.complete(ctx.client.request(Prompt(made.text), spec.max_tokens, fixed=False))
-    answer = last_number(reply.body)
+        chat = ctx.cell.model.chat
+        wanted = spec.max_tokens if chat else min(spec.max_tokens, CONTINUED_TOKENS)
+        reply = await ctx.client.complete(ctx.client.request(Prompt(made.text), wanted, fixed=False))
+    answer = last_number(reply.body) if chat else first_number(reply.body)
     return {
         **place._asdict(),
         "prompt_tokens": reply.prompt_tokens,
@@ -85,7 +87,7 @@ async def _ask(ctx: StepContext, spec: NeedleStep, place: NeedlePlace, slots: as
         "gold": needle.number,
         "answer": answer,
         "correct": answer == needle.number,
-        "truncated": reply.finish_reason == "length",
+        "truncated": chat and reply.finish_reason == "length",  # a base model writes on behind its answer
         "blank": not reply.body.strip(),
         "completion_tokens": reply.completion_tokens,
         "body": reply.body,
@@ -118,11 +120,15 @@ _GROUPED = r"\d{1,3}(?:[,.' _\u00a0\u202f]\d{3})+(?!\d)"
 _NUMBER = re.compile(rf"{_GROUPED}|\d+")
 
 
+CONTINUED_TOKENS = 32  # of a base model: the number, which it continues the text with, and a few behind it
+
+
 class Needle(NamedTuple):
     """A city and its number of seven digits."""
 
     city: str
     number: str
+    chat: bool = True
 
     @property
     def sentence(self) -> str:
@@ -131,23 +137,31 @@ class Needle(NamedTuple):
 
     @property
     def question(self) -> str:
-        """What is asked behind the text."""
+        """What is asked behind the text: of a base model the sentence again, as far as its number."""
+        if not self.chat:
+            return self.sentence.split(self.number)[0].rstrip()
         return (
             f"What is the secret number of {self.city} that is mentioned in the text above? "
             "End your answer with that number alone."
         )
 
 
-def needle_of(*place: int) -> Needle:
+def needle_of(*place: int, chat: bool = True) -> Needle:
     """The needle of one place (length, depth, seed): no two places share a number, except by chance."""
     draw = random.Random(prompt_seed("needle", *place))
-    return Needle(draw.choice(CITIES), str(draw.randrange(1_000_000, 10_000_000)))
+    return Needle(draw.choice(CITIES), str(draw.randrange(1_000_000, 10_000_000)), chat)
 
 
 def last_number(body: str) -> str | None:
     """Extractor `exact`: digits of the last number in the body, thoughts removed; `4,829,173` is one number."""
     found = _NUMBER.findall(THOUGHT.sub("", body))
     return re.sub(r"\D", "", found[-1]) if found else None
+
+
+def first_number(body: str) -> str | None:
+    """Digits of the first number in what a base model wrote behind the text."""
+    found = _NUMBER.search(body)
+    return re.sub(r"\D", "", found[0]) if found else None
 
 
 class NoRoom(SpecsweepError):

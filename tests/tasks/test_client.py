@@ -307,6 +307,27 @@ def entry(*logprobs: float) -> dict[str, Any]:
     return {"token": "a", "logprob": logprobs[0], "top_logprobs": [{"token": "a", "logprob": p} for p in logprobs]}
 
 
+def test_a_base_models_prompt_is_sent_as_a_text_and_its_answer_read_as_a_chats() -> None:
+    base = MODEL.model_copy(update={"chat": False})
+    body = request_body(
+        base, Technique(name="ar", method="ar"), Prompt("a b", {"x": 1}), 6, fixed=True, logprobs="top2"
+    )
+    assert (body["prompt"], {"messages", "chat_template_kwargs"} & set(body)) == ("a b", set())
+    told = {
+        "token_logprobs": [-2.25, -0.5],
+        "top_logprobs": [{"token_id:1": -2.25, "token_id:2": -0.25}, {"x": -0.5, "y": -1.5}],
+    }
+    choice = {"text": " c d", "finish_reason": "length", "logprobs": told, "token_ids": [1, 2]}
+
+    async def complete(client: Client) -> Reply:
+        ready = client.ready(body)
+        assert ready.data.startswith(b"POST /v1/completions ")
+        return await client.complete(body)
+
+    reply = ask(complete, said_to_be(choices=[choice]))
+    assert (reply.body, reply.reasoning, reply.top2_gap, reply.mean_logprob) == (" c d", "", [2.0, 1.0], -1.375)
+
+
 def test_the_gap_is_between_the_two_best_whichever_was_sampled() -> None:
     choice = {"token_ids": [5, 6], "logprobs": {"content": [entry(-0.25, -2.25), entry(-1.5, -0.5)]}}
     assert top2_gaps(choice) == [2.0, 1.0]

@@ -20,19 +20,21 @@ from tasks.context import Progress, StepContext
 from tasks.engine.server import free_port
 from tasks.frameworks.process import Frameworks
 from tasks.guards.answers import cut_off_sanity, failed_sanity
-from tasks.sanity_questions import GENERAL
+from tasks.sanity_questions import CONTINUED, GENERAL
 from tasks.steps import smoke
 from tasks.steps.smoke import questions_for
+from tests import fake_run
 from tests.fake_run import FakeRun
 from tests.tasks.test_cell import wait_until
 from warehouse.ledger.verdicts import Judgement, Reason
 
-BY_ID = {question.question_id: question for question in GENERAL}
+BY_ID = {question.question_id: question for question in (*GENERAL, *CONTINUED)}
 
 
 def test_there_are_ten_in_four_languages_with_names_of_their_own() -> None:
-    assert len(BY_ID) == len(GENERAL) == SANITY_QUESTIONS
-    assert {question.language for question in GENERAL} == {"en", "de", "ko", "zh"}
+    assert len(BY_ID) == len(GENERAL) + len(CONTINUED) == 2 * SANITY_QUESTIONS
+    for asked in (GENERAL, CONTINUED):
+        assert [question.language for question in asked] == [*GENERAL_LANGUAGES]
 
 
 @pytest.mark.parametrize("name", BY_ID)
@@ -62,6 +64,10 @@ def test_the_plain_answer_is_right_and_silence_noise_and_an_echo_are_not(name: s
         ("en-format", "Sure! Here is the word: banana", False),
         ("zh-format", "“苹果”。", True),
         ("ko-capital", "대한민국의 수도는 **서울**입니다.", True),
+        ("continue-en-capital", " Paris. The capital of Germany is Berlin.", True),
+        ("continue-en-count", " five, six, seven,", True),
+        ("continue-de-capital", " eine Stadt", False),
+        ("continue-zh-count", "五、六", True),
     ],
 )
 def test_answers_are_read_as_people_write_them(name: str, body: str, right: bool) -> None:
@@ -160,6 +166,11 @@ class Gate:
             return judged
 
     @property
+    def answers(self) -> list[Progress]:
+        """What it said as answers came."""
+        return [said for said in self.said if "sanity questions answered:" in said.line and "so far" not in said.line]
+
+    @property
     def reasons(self) -> set[str]:
         return {finding.reason.value for judgement in self.judged for finding in judgement.findings}
 
@@ -191,8 +202,35 @@ def test_an_honest_engine_passes_and_its_progress_counts_what_is_tried_only(tmp_
     gate = Gate(tmp_path, engine)
     assert gate.reasons == set()
     ends = [round(said.percent) for said in gate.said if "right" in said.line or said.line == "generation 5/5"]
-    assert ends == [33, 67, 100], "sanity, throughput and eval-tiny; parity has nothing to try"
-    assert gate.said[0].line == "10 of 10 sanity questions right"
+    assert ends == [33, 67, 100], "throughput, sanity and eval-tiny; parity has nothing to try"
+    assert [f"{n} of 10" in said.line for n, said in enumerate(gate.answers, 1)] == [True] * 10, "each as it comes"
+
+
+@pytest.mark.parametrize("engine", ["loop"], indirect=True)
+def test_what_a_short_generation_gives_away_stops_the_gate_before_anything_long_is_asked(
+    tmp_path: Path, engine: str
+) -> None:
+    gate = Gate(tmp_path, engine)
+    assert "looping_text" in gate.reasons and gate.answers == [] and "sanity" not in gate.tables
+
+
+@pytest.mark.parametrize("engine", ["loops"], indirect=True)
+def test_answers_that_are_loops_are_ended_and_unknown_and_the_rest_is_not_asked(tmp_path: Path, engine: str) -> None:
+    gate = Gate(tmp_path, engine)
+    found = [finding for finding in gate.judged[0].findings if finding.reason == "failed_sanity"]
+    assert [finding.severity for finding in found] == ["suspect"], "a model that thinks in a loop need not be wrong"
+    assert "a loop, ended after 12 tokens" in found[0].sentence and "chat: false" in found[0].sentence
+    assert 4 <= len(gate.answers) < 10
+
+
+@pytest.mark.parametrize(("engine", "severity"), [("honest", None), ("insane", "rejected")], indirect=["engine"])
+def test_a_base_model_is_given_texts_to_continue_whose_end_nobody_waits_for(
+    tmp_path: Path, engine: str, severity: str | None
+) -> None:
+    gate = Gate(tmp_path, engine, chat=False, chat_template_kwargs={})
+    found = [finding.severity for finding in gate.judged[0].findings if finding.reason == "failed_sanity"]
+    assert found == ([severity] if severity else [])
+    assert len(gate.answers) == 10 and "continue-" in gate.answers[0].line
 
 
 @pytest.mark.parametrize(
@@ -221,7 +259,29 @@ def test_of_dummy_weights_nobody_asks_for_sense(tmp_path: Path, engine: str) -> 
 def test_answers_that_are_cut_off_are_named_so(tmp_path: Path, engine: str) -> None:
     found = [finding for finding in Gate(tmp_path, engine).judged[0].findings if finding.reason == "failed_sanity"]
     assert [finding.severity for finding in found] == ["suspect"], "unknown is not wrong"
-    assert "10 of 10" in found[0].sentence and "en-sum (cut off after 12 tokens)" in found[0].sentence
+    assert "unanswered" in found[0].sentence and "en-sum (cut off after 12 tokens)" in found[0].sentence
+
+
+NEEDLE = "  - {step: needle, context_tokens: [512], seeds: 1, max_tokens: 64}\n"
+
+
+@pytest.mark.slow(10)
+def test_a_base_model_is_measured_by_completions_of_exactly_the_named_length(
+    tmp_path: Path, node_python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The double answers a text at that address only, and no chat."""
+    base = fake_run.MODEL.replace("chat_template_kwargs: {enable_thinking: true}", "chat: false")
+    monkeypatch.setattr(fake_run, "MODEL", base)
+    run = FakeRun(tmp_path, suite=fake_run.SUITE + NEEDLE)
+    run.measured(node_python)
+    assert {step: run.commit(step).verdict for step in ("smoke", "parity", "needle")} == dict.fromkeys(
+        ("smoke", "parity", "needle"), "ok"
+    )
+    assert run.ledger.read_commit(run.key, "eval-tiny") is None
+    asked = [row for row in run.rows("throughput", "requests") if row["condition"] == "short c=1"]
+    assert {row["prompt_tokens"] for row in asked} == {64} and {row["mode"] for row in asked} >= {"fixed", "stream"}
+    assert all(row["correct"] for row in run.rows("needle", "needles"))
+    assert {row["api"] for row in run.rows("throughput", "provenance")} == {"completions"}
 
 
 @pytest.mark.slow(5)

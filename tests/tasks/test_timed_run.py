@@ -10,7 +10,7 @@ import pytest
 from tasks.client import CLIENT_VERSION
 from tasks.prompts import paragraphs_here
 from tasks.sandbox.run import why_no_sandbox
-from tasks.steps.needle import NoRoom, haystack, last_number, needle_of
+from tasks.steps.needle import NoRoom, first_number, haystack, last_number, needle_of
 from tests.busy_machine import KEPT_WAITING
 from tests.fake_run import FakeRun
 from tests.tasks.test_cell import kill, wait_until
@@ -204,6 +204,13 @@ def test_the_last_number_of_the_body_is_the_answer(body: str, number: str | None
     assert last_number(body) == number
 
 
+def test_a_base_model_is_given_the_needle_again_as_far_as_its_number_which_it_writes_first() -> None:
+    needle = needle_of(512, 50, 0, chat=False)
+    assert f"{needle.question} {needle.number}." == needle.sentence and needle.number == needle_of(512, 50, 0).number
+    assert first_number(f" {needle.number}. The secret number of Oslo is 7654321.") == needle.number
+    assert first_number(" unknown.") is None
+
+
 SUITE = """
 name: fake-suite
 steps:
@@ -239,8 +246,8 @@ def test_a_lost_needle_is_a_result_and_not_a_fault(tmp_path: Path, node_python: 
 
 def test_an_engine_that_answers_nothing_is_stopped_by_one_short_needle(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=SUITE)
-    assert run.finish(node_python, "blank")[0] == 3
-    assert run.commit("smoke").reasons == ("blank_output", "failed_sanity")
+    assert run.finish(node_python, "blank_needles")[0] == 3
+    assert run.commit("smoke").reasons == ("blank_output",)
     assert [row["context_tokens"] for row in run.rows("smoke", "needles")] == [512]
 
 

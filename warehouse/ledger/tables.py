@@ -112,7 +112,8 @@ PROVENANCE_COLUMNS = (
     Column("argv", "str", "the engine's command line, shell-quoted"),
     Column("engine_version", "str", "as the engine's /version says"),
     Column("image_digest", "str", "of the container image, where one served"),
-    Column("model_revision", "str", "of the target: hub commit; of the demo family a hash of its files or recipe"),
+    Column("model_revision", "str", "of the target: hub commit; of a folder or the demo family a hash of its "
+           "files or recipe"),
     Column("draft_revision", "str", "of the draft, likewise"),
     Column("gpu_name", "str", "as the driver says; the processor's name on a CPU"),
     Column("gpu_uuid", "str", "which card it was, as the driver says"),
@@ -130,6 +131,7 @@ PROVENANCE_COLUMNS = (
            "its answers are sampled; null: other prompts are drawn by what they are called"),
     Column("dataset_revision", "str", "of the evaluation data"),
     Column("weights", "str", "real or dummy"),
+    Column("api", "str", "as what prompts were sent: chat, or completions, where a base model continues them"),
     Column("machine", "str", "which machine it was: host and card; windows of two machines never become one figure"),
     Column("gpus", "i64", "cards that the engine uses"),
     Column("served_cell_key", "str", "what was served: the cell itself, or in a control's visit its AR twin"),

@@ -13,6 +13,7 @@ from configs.cell import Cell, Draft, Technique
 from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_engine, load_shape, load_sweep, load_technique
+from configs.local_checkpoint import NoCheckpoint, digest_of
 from flows.forecast.estimates import gain_at
 from tasks import meters
 from tasks.dummy_checkpoint import SPACE, SPECIAL_TOKENS, as_json, learn_merges, shape_digest, write_shape
@@ -296,3 +297,21 @@ def test_a_mixture_of_experts_drafts_with_the_newer_model_runner(tmp_path: Path)
     assert (env["VLLM_USE_V2_MODEL_RUNNER"], env["VLLM_MOE_ROUTING_SIMULATION_STRATEGY"]) == ("1", "uniform_random")
     dense = next(cell for cell in shipped() if cell.model.name == "gemma-4-31b-shape")
     assert "VLLM_MOE_ROUTING_SIMULATION_STRATEGY" not in engine_command(dense, 1, tmp_path).env
+
+
+def test_a_folder_is_served_as_it_was_planned_or_not_at_all(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}", encoding="utf-8")
+    planned = FakeRun(tmp_path).planned.cell
+    own = {"hub_id": str(folder), "revision": digest_of(folder)}
+    cell = planned.model_copy(update={"model": planned.model.model_copy(update=own)})
+    found = engine_command(cell, 1, tmp_path)
+    assert str(folder) in found.argv and "--revision" not in found.argv and not found.reads_hub
+    assert found.model_revision == own["revision"]
+    (folder / "config.json").write_text('{"a": 1}', encoding="utf-8")
+    with pytest.raises(EngineUnavailable, match="another checkpoint"):
+        engine_command(cell, 1, tmp_path)
+    (folder / "config.json").unlink()
+    with pytest.raises(NoCheckpoint, match=r"has no config\.json"):
+        engine_command(cell, 1, tmp_path)

@@ -10,14 +10,16 @@ __path__ += more_steps("warehouse/ledger")
 
 SANITY = Table("sanity", "one answer to a question that no working model misses", (
     *ROW_IDENTITY,
-    Column("question_id", "str", "one of ten, the same for all models but the demo family", required=True),
+    Column("question_id", "str", "one of ten, the same for all models but base models and the demo family",
+           required=True),
     Column("language", "str", "of the question: en, de, ko, zh; demo: the demo family's own words"),
     Column("prompt", "str", "the question"),
     Column("wanted", "str", "the answer as a reader would write it; what is read is more tolerant"),
     Column("body", "str", "the answer without the thinking, as the model wrote it: data, never markup"),
     Column("reasoning", "str", "the thinking, as the model wrote it"),
-    Column("is_right", "bool", "the wanted answer was read in the body; cut off: never", required=True),
-    Column("finish_reason", "str", "as the engine said; length means cut off"),
+    Column("is_right", "bool", "the wanted answer was read in the body; cut off: never, but of a base model",
+           required=True),
+    Column("finish_reason", "str", "as the engine said; length means cut off, repetition: ended as a loop"),
     Column("completion_tokens", "i64", "from usage, thinking included", "tokens"),
     Column("mean_logprob", "f64", "of the answer's tokens under the model itself; null: not sent", "nats"),
 ))  # fmt: skip
@@ -110,7 +112,7 @@ NEEDLES = Table("needles", "one question for a hidden sentence", (
     Column("prompt_hash", "str", "first 16 hex digits of sha256 over the user message"),
     Column("needle", "str", "the hidden sentence"),
     Column("gold", "str", "its number"),
-    Column("answer", "str", "extractor exact: the last number of the body; null: it has none"),
+    Column("answer", "str", "extractor exact: the last number of the body, of a base model the first; null: none"),
     Column("correct", "bool", "whether they are the same"),
     Column("truncated", "bool", "whether the answer was cut off by the length limit"),
     Column("blank", "bool", "whether it has no body"),
