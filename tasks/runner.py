@@ -214,20 +214,20 @@ class Runner:
             print(f"{start.served.label}: healthy after {healthy_s:.1f} s: {engine.base_url}", flush=True)
             async with Client(engine.base_url, start.served.model, start.served.technique) as client:
                 place = await provenance.gather(self.planned, start.served, command, client, self.config_hash, engine)
-            if unlike := provenance.unlike_its_label(start.served, place["model_revision"], full_environment(command)):
-                raise CellRejected(unlike)
             has = loaded(await asyncio.to_thread(engine.log_text))
             place |= has.columns()
             if has.quantization is None:
                 print("the engine doesn't say in which format it loaded the weights: the row's label stands unchecked")
-            if (another := unlike_its_label(start.served, has)) is not None:
-                print(another.sentence, flush=True)
+            if (unlike := unlike_its_label(start.served, has)) is not None:
+                print(unlike.sentence, flush=True)
                 if not any(each.spec.is_gate for each in start.measurements):
-                    raise CellRejected(f"{another.reason.value}: {another.sentence}")
+                    raise CellRejected(f"{unlike.reason.value}: {unlike.sentence}")
+            elif text := provenance.unlike_its_label(start.served, place["model_revision"], full_environment(command)):
+                raise CellRejected(text)
             uuids = (place.get("gpu_uuid") or "").split(",")
             with meters.opened([*filter(None, uuids)], partial(print, flush=True)) as cards:
                 for measurement in start.measurements:
-                    await self._measure(measurement, start.served, engine, cards, place, frameworks, another)
+                    await self._measure(measurement, start.served, engine, cards, place, frameworks, unlike)
         finally:
             try:
                 self.heartbeat.phase("stopping")  # prints: an error where nobody reads the runner's words any more

@@ -41,7 +41,7 @@ class Table(NamedTuple):
         return [column.name for column in self.columns]
 
 
-SCHEMA_VERSION = 14  # written into every Parquet footer and manifest; raised when a column is added
+SCHEMA_VERSION = 15  # written into every Parquet footer and manifest; raised when a column is added
 
 ROW_IDENTITY = (
     Column("run_id", "str", "the run that measured this row", required=True),
