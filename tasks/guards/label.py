@@ -13,7 +13,6 @@ What the engine doesn't say, and what lies between, gives no verdict.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from configs.cell import Cell, Precision, argument
 from tasks.engine.loaded import NO_QUANTIZATION, Loaded
@@ -50,14 +49,12 @@ def _dtype(cell: Cell, loaded: Loaded) -> str | None:
 
 
 def _format(cell: Cell, loaded: Loaded) -> str | None:
-    plain = loaded.quantization == NO_QUANTIZATION
     if _is_quantized(cell.precision):
-        if plain:
+        if loaded.quantization == NO_QUANTIZATION:
             return "the engine quantized nothing"
-        if loaded.quantized_while_loading == 0 and not loaded.formats:
-            return f"{loaded.quantization} applies to no layer of this model"
-        return None
-    if loaded.quantization is not None and not plain:
+        touches_none = loaded.quantized_while_loading == 0 and not loaded.formats
+        return f"{loaded.quantization} applies to no layer of this model" if touches_none else None
+    if loaded.quantization not in (None, NO_QUANTIZATION):
         return f"the checkpoint is in {loaded.quantization}"
     has = DTYPE_BYTES.get(loaded.dtype or "", cell.precision.bytes_per_param)
     return None if has == cell.precision.bytes_per_param else f"{loaded.dtype} is {has:g}"
@@ -67,16 +64,15 @@ def _kind(cell: Cell, loaded: Loaded) -> str | None:
     """Integers under a label of floats, or the other way round: as many bytes, other kernels and other errors."""
     if cell.technique.drafts or not _is_quantized(cell.precision):  # what drafts logs formats of its own
         return None
-    asked = _kinds([cell.precision.quantization or cell.precision.name])
-    has = [_kinds([each]) for each in loaded.formats]
-    if len(asked) != 1 or not has or not all(has) or asked & set().union(*has):
+    asked, has = _kinds(cell.precision.quantization or cell.precision.name), [*map(_kinds, loaded.formats)]
+    found = set().union(*has)
+    if len(asked) != 1 or not has or not all(has) or asked & found:
         return None
-    return f"its quantized layers are in {' and '.join(sorted(set().union(*has)))}, not in {' '.join(asked)}"
+    return f"its quantized layers are in {' and '.join(sorted(found))}, not in {' '.join(asked)}"
 
 
-def _kinds(words: Sequence[str]) -> set[str]:
-    known = [each for each in words if not _OTHER_WEIGHTS.search(each)]
-    return {kind.lower() for each in known for kind in _KIND.findall(each)}
+def _kinds(words: str) -> set[str]:
+    return set() if _OTHER_WEIGHTS.search(words) else {kind.lower() for kind in _KIND.findall(words)}
 
 
 def _bytes(cell: Cell, loaded: Loaded) -> str | None:
