@@ -19,9 +19,11 @@ from tasks import meters
 from tasks.client import Client, RequestFailed
 from tasks.context import Progress, StepContext, file_of, make_ready
 from tasks.engine.command import engine_command, full_environment
+from tasks.engine.loaded import loaded
 from tasks.engine.machine import cell_workdir, the_only_engine, undisturbed
 from tasks.engine.server import Engine, EngineFailed, free_port
 from tasks.frameworks.process import Frameworks
+from tasks.guards.label import unlike_its_label
 from tasks.guards.steadiness import other_gpu
 from tasks.outbox import Outbox, outbox_folder
 from tasks.place import provenance
@@ -30,7 +32,7 @@ from warehouse.ledger.lease import Attempt, Heartbeat, Lease, Leases, kept_s
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.store import StoreAway
 from warehouse.ledger.tables import VERDICTS, Row
-from warehouse.ledger.verdicts import Judgement, worst
+from warehouse.ledger.verdicts import Finding, Judgement, judge, worst
 
 INTERVAL_S = 5.0  # from one heartbeat to the next; a twelfth of the deadline, so a slow store does not lose the cell
 
@@ -212,12 +214,20 @@ class Runner:
             print(f"{start.served.label}: healthy after {healthy_s:.1f} s: {engine.base_url}", flush=True)
             async with Client(engine.base_url, start.served.model, start.served.technique) as client:
                 place = await provenance.gather(self.planned, start.served, command, client, self.config_hash, engine)
-            if unlike := provenance.unlike_its_label(start.served, place["model_revision"], full_environment(command)):
-                raise CellRejected(unlike)
+            has = loaded(await asyncio.to_thread(engine.log_text))
+            place |= has.columns()
+            if has.quantization is None:
+                print("the engine doesn't say in which format it loaded the weights: the row's label stands unchecked")
+            if (unlike := unlike_its_label(start.served, has)) is not None:
+                print(unlike.sentence, flush=True)
+                if not any(each.spec.is_gate for each in start.measurements):
+                    raise CellRejected(f"{unlike.reason.value}: {unlike.sentence}")
+            elif text := provenance.unlike_its_label(start.served, place["model_revision"], full_environment(command)):
+                raise CellRejected(text)
             uuids = (place.get("gpu_uuid") or "").split(",")
             with meters.opened([*filter(None, uuids)], partial(print, flush=True)) as cards:
                 for measurement in start.measurements:
-                    await self._measure(measurement, start.served, engine, cards, place, frameworks)
+                    await self._measure(measurement, start.served, engine, cards, place, frameworks, unlike)
         finally:
             try:
                 self.heartbeat.phase("stopping")  # prints: an error where nobody reads the runner's words any more
@@ -240,6 +250,7 @@ class Runner:
         cards: meters.Cards | None,
         place: Row,
         frameworks: Frameworks,
+        unlike: Finding | None,
     ) -> None:
         spec, name, started = measurement.spec, measurement.name, time.monotonic()
         self.heartbeat.phase("waiting", name)
@@ -252,7 +263,9 @@ class Runner:
                 async with undisturbed(spec, self.heartbeat.line):
                     self.heartbeat.phase("measuring", name)
                     await ctx.begin(place)
-                    judgements = await file_of(spec).measure(ctx, spec)
+                    # a gate comes first, and what it rejects stops here: no question is asked of another cell's model
+                    is_told = unlike is not None and spec.is_gate
+                    judgements = [judge(None, None, [unlike])] if is_told else await file_of(spec).measure(ctx, spec)
                     await ctx.keep_counted()
             except RequestFailed as error:
                 raise await engine.cause_of_failure(error) from error

@@ -17,9 +17,9 @@ exceeds --max-model-len is refused. It counts every chat request in the file FAK
 whether something was measured twice, and writes whole ones to the file FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as
 "1 1.5 2", makes a request as slow as the slot that it finds free. While the file FAKE_ENGINE_HOLD exists it does not
 get healthy. A token takes FAKE_ENGINE_TOKEN_S, and 2 ms once the file FAKE_ENGINE_HURRY exists. As vLLM does, it
-looks for stop strings inside the thinking, too. It logs its memory as a vLLM on a card does; reworded_log does so in
-words that nobody knows. Of what may end as a loop, loops says that it did; blank_needles says nothing where a number is
-asked for. Further lies: fake_faults.py.
+looks for stop strings inside the thinking, too. It logs its memory as a vLLM on a card does, and FAKE_ENGINE_LOG after
+it; reworded_log does so in words that nobody knows. Of what may end as a loop, loops says that it did; blank_needles
+says nothing where a number is asked for. Further lies: fake_faults.py.
 """
 
 from __future__ import annotations
@@ -426,6 +426,6 @@ if __name__ == "__main__":
     while os.path.exists(os.environ.get("FAKE_ENGINE_HOLD", "")):  # noqa: PTH110
         time.sleep(0.05)
     told = STARTUP.replace("Model loading took", "The model has").replace("Available KV", "KV")
-    print(told if LIE == "reworded_log" else STARTUP, flush=True)
+    print(told if LIE == "reworded_log" else STARTUP, os.environ.get("FAKE_ENGINE_LOG", ""), sep="\n", flush=True)
     port = int(sys.argv[sys.argv.index("--port") + 1])
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()

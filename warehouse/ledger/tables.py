@@ -137,6 +137,14 @@ PROVENANCE_COLUMNS = (
     Column("served_cell_key", "str", "what was served: the cell itself, or in a control's visit its AR twin"),
     Column("engine_nice", "i64", "nice value of the engine's session, where it shares its processors with the client"),
     Column("client_version", "i64", "of the client that timed; raised when what it says of the same engine changes"),
+    Column("loaded_weights_bytes", "i64", "weights on one card, a draft's included, by the engine's log", "bytes"),
+    Column("loaded_quantization", "str", "as the engine resolved it; none: it said that there is none"),
+    Column("loaded_formats", "str", "of quantized layers, in the words of the engine's log; null: it names none"),
+    Column("loaded_dtype", "str", "in which the engine computes"),
+    Column("loaded_kv_cache_dtype", "str", "of the KV cache; auto: that of the model"),
+    Column("loaded_max_model_len", "i64", "longest sequence that the engine takes", "tokens"),
+    Column("loaded_max_num_seqs", "i64", "most requests at once; null: the engine's default, which it doesn't log"),
+    Column("loaded_kv_tokens", "i64", "that fit into the KV cache, by the engine's log", "tokens"),
 )  # fmt: skip
 """On every consolidated row, and stored once per step and attempt."""
 

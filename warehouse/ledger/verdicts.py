@@ -70,6 +70,7 @@ class Reason(StrEnum):
     DROPPED = "dropped"  # not started again: its K was out after its first start (`drop: after_first_visit`)
     CUT_SHORT = "cut_short"  # a start that was left unfinished, and measured again on another machine
     NOT_MEASURED = "not_measured"  # its control was measured, the cell was not: rejected before, lost, or still to come
+    UNLIKE_ITS_LABEL = "unlike_its_label"  # the engine loaded weights in another format than the cell's precision
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
