@@ -21,7 +21,8 @@ from configs.steps.eval import EvalStep
 from tasks.evals.exchange import prompt_hash
 from tasks.evals.extractors import VERSION, letter_of, read
 from tasks.evals.items import right_answer
-from tasks.frameworks.job import Item, Result, Sample, Score, without_thoughts
+from tasks.frameworks.job import Item, Result, Sample, Score
+from tasks.frameworks.thoughts import without_thoughts
 from warehouse.ledger.tables import Row
 
 EXCERPT_CHARS = 80  # characters of an answer that an error shows
