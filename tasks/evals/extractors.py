@@ -28,7 +28,7 @@ _LATEX_WRAPPER = re.compile(
     r"\\(?:text|textbf|textrm|textsf|textit|mathrm|mathbf|mathsf|mathit|mbox|underline|bf|rm)\s*\{([^{}]*)\}"
 )
 _EMPHASIS = re.compile(
-    r"[*`$]|~~|__|\\[()\[\]]|(?<!\w)_(?=\w)|(?<=\w)_(?!\w)|\\(?:left|right|,|;|!)(?![a-z])"
+    r"[*`$]|~~|__|\\[()\[\]]|(?<!\w)_(?=\w)|(?<=\w)_(?!\w)|\\(?:left|right|bf|rm|it|,|;|!)(?![a-z])"
     r"|</?(?:b|strong|em|i|u|p|span|div|code|center|mark|h\d)(?:\s[^<>]{0,80})?>"
 )
 _TYPOGRAPHY = str.maketrans({
@@ -39,7 +39,6 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SENTENCE_END = re.compile(r"(?<=[.!?;])[\"')\]]{0,3}\s+|\n")
 _CONDITIONED = re.compile(r"\b[A-J][)\]}\"']{0,2},?\s{0,3}(?:but\s)?(?:only\s)?\Z")  # "(A) if ..."
 _BLANK_LINES = re.compile(r"\n{3,}")
-_BLANKS = re.compile(r"[^\n]")
 MOST_TURNS = 8  # of one announcement: "not A but B", "A, B, C 중 B"; one that turns more often announces nothing
 BEFORE_CHARS = 80  # in front of a letter or an announcement, which decide whether its words are meant
 
@@ -78,17 +77,14 @@ def letter_of(letters: str, reading: str) -> str:
 def last_in_body(letters: str, body: str) -> str | None:
     """Ours: the letter that the body gives as its answer, without thoughts.
 
-    Where a model goes on with another question, nobody knows to which one a second answer belongs.
+    What follows a model's going on with another question is no answer to this one.
     """
-    found: str | None = None
-    for part in phrases.RUN_ON.split(_plain(without_thoughts(body))):
-        reading = _answer(letters, part, explicit=found is not None or end_unknown(body))
-        if reading.letter is None and reading.is_split:
-            return None
-        if found is not None and reading.letter not in (None, found):
-            return None
-        found = found or reading.letter
-    return found
+    said = without_thoughts(body)
+    for part in phrases.RUN_ON.split(_plain(said)):
+        reading = _answer(letters, part, explicit=end_unknown(body))
+        if reading.letter is not None or reading.is_split:
+            return reading.letter
+    return None
 
 
 class _Reading(NamedTuple):
@@ -104,16 +100,18 @@ def _answer(letters: str, text: str, *, explicit: bool) -> _Reading:
     don't count.
     """
     text = _unsupposed(text)
+    if phrases.UNDECIDED.search(text):
+        return _Reading(None, is_split=True)
     said = announced(letters, text)
     doubtful = bool(said.answers)
     if said.answers:
         last = said.answers[-1]
         if last.letter is not None:
             return _Reading(None, is_split=True) if _contradicts(text, said.answers) else _Reading(last.letter)
-        text = text[last.end :].partition("\n")[2]
+        text = text[last.end :] if last.named else text[last.end :].partition("\n")[2]
         said = announced(letters, text)
     lines = {found.group(1).upper() for found in _line(letters).finditer(text)}
-    kinds: list[Set[str | None]] = [lines, said.only_named, said.correct]
+    kinds: list[Set[str | None]] = [lines, _ticked(letters, text), said.only_named, said.correct]
     if not explicit:
         kinds += [_labels(letters, text), _options(letters, text)]
     named = next((kind for kind in kinds if kind), frozenset())
@@ -153,10 +151,17 @@ def _line(letters: str) -> re.Pattern[str]:
     return re.compile(rf"(?mi)^{edge}*{name}([{letters}]){edge}*(?:(?:번\s?)?(?:입니다|이다|임)|번)?\.?[ \t]*$")
 
 
+def _ticked(letters: str, text: str) -> set[str]:
+    """The letters that a JSON object or the rows of a table mark as right."""
+    rows = rf"""["']([{letters}])["']\s?:\s?true\b|(?m:^)\|\s{{0,9}}\(?([{letters}])\b[^\n]{{0,400}}[✓✔✅☑]"""
+    return {found[1] or found[2] for found in re.finditer(rows, text)}
+
+
 @cache
 def _label(letters: str) -> re.Pattern[str]:
     """`C) 42 kJ/mol`, `(C) 42 kJ/mol`, `C: 42`, `Option C - 42`, `C, because ...`; the roman number `I.` is none."""
-    name = rf"(?:(?i:option|choice)\s)?(?:[(\[]([{letters}])[)\]]|([{letters}])(?:[).:\]](?!\w)|\s-\s|,\s+(?=because|since|as\b)))"
+    end = r"(?:[).:\]](?!\w)|\s-\s|,\s+(?=because|since|as\b))"
+    name = rf"(?:(?i:option|choice)\s)?(?:[(\[]([{letters}])[)\]]|([{letters}]){end})"
     verb = (
         r"(?:is|are|was|has|have|does|do|can|cannot|can't|would|could|will|says?|seems?|ignores?|violates?|gives?|fails?|"
         r"contradicts?|implies|requires?|describes?|assumes?|and|or|to|vs)\b"
@@ -210,17 +215,24 @@ def _unsupposed(text: str) -> str:
     """The text with questions, and what is only supposed, blanked out; every other character keeps its place."""
     parts, done = [], 0
     for start, end in _sentences(text):
-        sentence = text[start:end]
-        kept = len(sentence)
-        if sentence.rstrip(" \"')]").endswith("?"):
-            kept = 0
-        elif supposed := phrases.SUPPOSED.search(sentence):
-            rest = sentence[supposed.start() :]
-            if "would" in rest or not phrases.CONCLUDED.search(rest):
-                kept = 0 if _CONDITIONED.search(sentence, 0, supposed.start()) else supposed.start()
-        parts += [text[done : start + kept], _BLANKS.sub(" ", sentence[kept:])]
-        done = end
+        begin, stop = _supposition(text[start:end])
+        parts += [text[done : start + begin], " " * (stop - begin)]
+        done = start + stop
     return "".join([*parts, text[done:]])
+
+
+def _supposition(sentence: str) -> tuple[int, int]:
+    """From where to where a sentence asks, or supposes."""
+    if sentence.rstrip(" \"')]").endswith("?"):
+        return 0, len(sentence)
+    if (found := phrases.SUPPOSED.search(sentence)) is None:
+        return 0, 0
+    but = phrases.BUT.search(sentence, found.end())
+    stop = but.start() if but else len(sentence)
+    supposed = sentence[found.start() : stop]
+    if "would" not in supposed and phrases.CONCLUDED.search(supposed):
+        return 0, 0
+    return (0 if _CONDITIONED.search(sentence, 0, found.start()) else found.start()), stop
 
 
 def _sentences(text: str) -> Iterator[tuple[int, int]]:
@@ -251,7 +263,7 @@ class Announcement(NamedTuple):
     """One place where an answer is announced."""
 
     at: int  # where it begins
-    end: int  # where the announcement itself ends: behind the cue, or behind what is said of the letter
+    end: int  # where it ends: behind the letter, or behind what is said of it
     named: str | None  # None: several options; an answer that hedges is no answer
     stands: bool = True  # it is neither asked for nor taken back at once
 
@@ -319,10 +331,10 @@ def _in_front(letters: str, text: str, cue: re.Match[str]) -> Announcement | Non
     else:
         return None
     if _several(letters).match(text, at + 1):
-        return Announcement(cue.start(), cue.end(), None)
+        return Announcement(cue.start(), at + 1, None)
     if not _ends_option(text, at):
         return _behind_its_text(letters, text, cue)
-    return Announcement(cue.start(), cue.end(), letter.upper(), _stands(text, at + 1))
+    return Announcement(cue.start(), at + 1, letter.upper(), _stands(text, at + 1))
 
 
 def _behind_its_text(letters: str, text: str, cue: re.Match[str]) -> Announcement | None:
@@ -330,7 +342,7 @@ def _behind_its_text(letters: str, text: str, cue: re.Match[str]) -> Announcemen
     found = _text_and_letter(letters).match(text, cue.end())
     if found is None or phrases.DENIES.search(found[0]):
         return None
-    return Announcement(cue.start(), cue.end(), found["bracketed"] or found["bare"], _stands(text, found.end()))
+    return Announcement(cue.start(), found.end(), found["bracketed"] or found["bare"], _stands(text, found.end()))
 
 
 def _stands(text: str, end: int) -> bool:
@@ -390,7 +402,8 @@ def _behind(letters: str) -> tuple[re.Pattern[str], ...]:
 @cache
 def _text_and_letter(letters: str) -> re.Pattern[str]:
     return re.compile(
-        rf"""(?=\W{{0,9}}\w) [^\n()?;]{{1,80}}? (?: (?<![A-Za-z\\_])\((?:(?:option|choice)\s)?(?P<bracketed>[{letters}])\)
+        rf"""(?=\W{{0,9}}\w) [^\n()?;]{{1,80}}?
+             (?: (?<![A-Za-z\\_])\((?:(?:option|choice)\s)?(?P<bracketed>[{letters}])\)
                | ,?\s(?:option|choice|선택지|보기|选项)\s(?P<bare>[{letters}])(?!\w) )
              (?=\s?(?:[.,}}]?\s*(?:\Z|\n)|[.,]\s|입니다|이다|임|번|이며|이고))""",
         re.VERBOSE,
@@ -400,8 +413,10 @@ def _text_and_letter(letters: str) -> re.Pattern[str]:
 @cache
 def _several(letters: str) -> re.Pattern[str]:
     """The rest of `A or B`, `(A) and (B).`, `A/B`, `A, B`, `AB`: a second option, and no sentence about it."""
-    end = r"""(?=[)\]}}"']{0,3}\s*(?:[.!?,]?\s*(?:\Z|\n)|[.!?]\s|are\b|both\b|입니다|이다|모두|都|[}\]"]))"""
-    either = rf"[)\]}}]?,?\s*(?:and/or|/|\bor\b|또는|혹은|이나|아니면|或者?)\s*{_MAYBE}[(\[{{]?[{letters}](?![A-Za-z0-9'])"
+    end = r"""(?=[)\]}}"']{0,3}\s*(?:[.!?,]?[ \t]*(?:\Z|\n)|[.!?]\s|are\b|both\b|입니다|이다|모두|都|[}\]"]))"""
+    either = (
+        rf"[)\]}}]?,?\s*(?:and/or|/|\bor\b|또는|혹은|이나|아니면|或者?)\s*{_MAYBE}[(\[{{]?[{letters}](?![A-Za-z0-9'])"
+    )
     return re.compile(rf"(?:{_listed(letters)}{end}|{either}|[{letters}]{{1,4}}(?!\w))")
 
 
@@ -417,4 +432,5 @@ _MAYBE = r"(?:(?:maybe|possibly|perhaps|also|even|option|choice)\s+){0,2}"
 def _listed(letters: str) -> str:
     both = letters + letters.lower()
     joint = r"(?:,\s*(?:and|or)?|and/or|/|&|\+|\band\b|\bor\b|또는|혹은|이?나|및|와|과|이?랑|和|与|或者?)"
-    return rf"""[)\]}}"']{{0,2}}(?:\s*{joint}\s*{_MAYBE}[(\[{{"']{{0,2}}[{both}](?![A-Za-z0-9'])[)\]}}"']{{0,2}})+"""
+    other = rf"""[(\[{{"']{{0,2}}[{both}](?![A-Za-z0-9'])[)\]}}"']{{0,2}}"""
+    return rf"""[)\]}}"']{{0,2}}(?:\s*{joint}\s*{_MAYBE}{other})+"""

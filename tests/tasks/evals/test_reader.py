@@ -38,9 +38,16 @@ TEXTS: dict[str, dict[str, str | None]] = {
         "The selected option is B": "B",
         "I believe the answer is (C).": "C",
         "Only (B) is correct.": "B",
+        "The pressure doubles, so B.": "B",
+        "The ratio is 3. In short, E.": "E",
+        "I lean towards D.": "D",
+        "The option to mark is A.": "A",
+        "B looks like the best fit.": "B",
         "The student answered quickly and left.": None,
         "The answer depends on the temperature.": None,
         "I choose not to answer.": None,
+        "I believe (A) is wrong.": None,
+        "I think (B) can't be, so it is (D).": "D",
         "The answer is not listed.": None,
         "The answer isn't (B).": None,
         "It is a matter of vitamin C.": None,
@@ -55,7 +62,7 @@ TEXTS: dict[str, dict[str, str | None]] = {
         "We insert the values and get 42.\n\n**C) 42 kJ/mol**": "C",
         "The answer is 42 kJ/mol (C).": "C",
         "The correct answer is Paris, option B.": "B",
-        "The correct answer is \"Paris\" (B).": "B",
+        'The correct answer is "Paris" (B).': "B",
         "Option C: 42 kJ/mol": "C",
         "Answer: C 42 kJ/mol": "C",
         "Answer: C = 42 kJ/mol": None,
@@ -79,6 +86,9 @@ TEXTS: dict[str, dict[str, str | None]] = {
         "| Answer | C |": "C",
         "| Question | Answer |\n|---|---|\n| 1 | C |": "C",
         "| Item | Value |\n|---|---|\n| mass | 3 kg |\n| **Answer** | **B** |": "B",
+        '{"A": false, "B": true, "C": false}': "B",
+        "| Option | Verdict |\n|---|---|\n| A | \u2717 |\n| B | \u2713 |": "B",
+        '{"A": true, "B": true}': None,
         '{"answer": ["B", "C"]}': None,
         '{"answer": "B, C"}': None,
         '{"answer": null}': None,
@@ -123,6 +133,7 @@ TEXTS: dict[str, dict[str, str | None]] = {
         "The answer might be E.": "E",
         "It could be (A), but I think the answer is (C).": "C",
         "The answer is C, if I remember correctly.": "C",
+        "I lean towards A, but I can't decide between A and D.": None,
         "I am torn between (A) and (B).": None,
         "Either A or B.": None,
         "It could be A. It could be B.": None,
@@ -162,6 +173,8 @@ TEXTS: dict[str, dict[str, str | None]] = {
         "The correct answers are A and C.": None,
         "Answer: A\nAnswer: B": None,
         "A and B": None,
+        "1. A\n2. D": None,
+        "First part: B\nSecond part: C": None,
         "A\nB": None,
         "Answer: BD": None,
         "The answer is A and/or B.": None,
@@ -176,14 +189,14 @@ TEXTS: dict[str, dict[str, str | None]] = {
         "At first I thought the answer is (A). The answer is (B).": "B",
     },
     "run-ons": {
-        "The answer is (C).\n\nQuestion: What is the capital of France?\nAnswer: (B)": None,
-        "C\n\nQ: Next one?\nA) 1\nB) 2\nThe answer is D.": None,
-        "C\n\nHuman: and the second one?\n\nAssistant: The answer is A.": None,
+        "The answer is (C).\n\nQuestion: What is the capital of France?\nAnswer: (B)": "C",
+        "C\n\nQ: Next one?\nA) 1\nB) 2\nThe answer is D.": "C",
+        "C\n\nHuman: and the second one?\n\nAssistant: The answer is A.": "C",
         "The answer is (C).\n\nQuestion: What is 2 + 2?": "C",
         "Question: Which colour is it?\nAnswer: B": "B",
-        "C<|im_end|>\n<|im_start|>user\nAnother one<|im_end|>\n<|im_start|>assistant\nB": None,
-        "정답: C\n\n문제: 다음 중 옳은 것은?\n정답: A": None,
-        "答案:C\n\n问题:下一个\n答案:D": None,
+        "C<|im_end|>\n<|im_start|>user\nAnother one<|im_end|>\n<|im_start|>assistant\nB": "C",
+        "정답: C\n\n문제: 다음 중 옳은 것은?\n정답: A": "C",
+        "答案:C\n\n问题:下一个\n答案:D": "C",
     },
     "end-of-text marks": {
         "C<|im_end|>": "C",
@@ -191,7 +204,7 @@ TEXTS: dict[str, dict[str, str | None]] = {
         "C<|eot_id|>": "C",
         "B<|endoftext|>": "B",
         "The answer is (D)<end_of_turn>": "D",
-        "C<｜end▁of▁sentence｜>": "C",
+        "C<\uff5cend\u2581of\u2581sentence\uff5c>": "C",
         "<|assistant|>B": "B",
         "**C**<|return|>": "C",
         "<|im_start|>assistant\nC<|im_end|>": "C",
@@ -243,6 +256,8 @@ TEXTS: dict[str, dict[str, str | None]] = {
         "**정답**\n\nC": "C",
         "정답은 「C」입니다.": "C",
         "정답은 A가 아니라 C입니다.": "C",
+        "조건을 만족하므로 D가 답이 된다.": "D",
+        "이 뜻에 맞는 것은 E뿐이다.": "E",
         "C가 적절하지 않습니다.": None,
         "정답은 없습니다.": None,
         "정답은 A 또는 B입니다.": None,
@@ -262,6 +277,8 @@ TEXTS: dict[str, dict[str, str | None]] = {
         "B选项正确。": "B",
         "应选D,因为其他选项都错。": "D",
         "正确的是(E)。": "E",
+        "答案不是A,而是D。": "D",
+        "最合适的是B,因为它最小。": "B",
         "答案不是A": None,
         "答案是A或B": None,
         "不选A。": None,
@@ -269,7 +286,11 @@ TEXTS: dict[str, dict[str, str | None]] = {
     },
 }
 
-CASES = [pytest.param(text, letter, id=f"{group}: {text[:60]}") for group in TEXTS for text, letter in TEXTS[group].items()]
+CASES = [
+    pytest.param(text, letter, id=f"{group}: {text[:60]}")
+    for group, texts in TEXTS.items()
+    for text, letter in texts.items()
+]
 
 
 @pytest.mark.parametrize(("text", "letter"), CASES)
