@@ -207,7 +207,8 @@ def test_no_reader_but_the_trap_reads_thoughts(thoughts: str) -> None:
     """Otherwise `extractors_disagree` stops a cell that is read rightly."""
     assert read(ABCD, "", thoughts + "**C**")[:3] == ("C", None, None)
     assert read(ABCD, "", thoughts + "The answer is (C).") == Readings("C", "C", "C", "A")
-    assert without_thoughts(without_thoughts(thoughts + "Well.")) == without_thoughts(thoughts + "Well.") == "Well."
+    left = without_thoughts(thoughts + "Well.")
+    assert left.strip() == "Well." and without_thoughts(left) == left
 
 
 @pytest.mark.parametrize(
