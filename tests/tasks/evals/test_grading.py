@@ -47,6 +47,8 @@ def test_a_graded_answer_has_every_reading_and_says_that_it_is_cut_off_or_blank(
     assert encode(EVAL_SAMPLES, [IDENTITY | row])
     cut = row_of(1, "C", None, "The answer is (C), but", finish="length")
     assert (cut["correct"], cut["truncated"], cut["blank"]) == (False, True, True)
+    thinking = row_of(1, "C", "thought\nPerhaps.\nThe answer is (C)", finish="length")
+    assert (thinking["correct"], thinking["truncated"], thinking["last_in_body"]) == (False, True, None)
     stopped = row_of(1, "C", "<think>The answer is (C)</think> \n")
     assert (stopped["correct"], stopped["truncated"], stopped["blank"]) == (False, False, True)
 
