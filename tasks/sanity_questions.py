@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tasks.frameworks.job import without_thoughts
+from tasks.frameworks.thoughts import without_thoughts
 
 
 class SanityQuestion(NamedTuple):

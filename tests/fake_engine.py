@@ -224,6 +224,8 @@ class Handler(BaseHTTPRequestHandler):
             took_s = time.monotonic() - arrived
             stop = [body["stop"]] if isinstance(body.get("stop"), str) else body.get("stop") or []
             thoughts, content, stop_reason = cut(reasoning, text, stop)
+            if asked_whole:
+                thoughts, content = fake_faults.left_in(thoughts, content)
             message = {"role": "assistant", "content": content, "reasoning": thoughts}
             choice = {"index": 0, "message": message, "finish_reason": finish, "stop_reason": stop_reason}
             if body.get("return_token_ids"):

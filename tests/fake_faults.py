@@ -7,6 +7,8 @@ needs no prefill, and nothing counts that), dies_midway (the process ends in the
 (nothing is sent of a stream's first tokens until its fourth), holds_back (a stream is sent long after it was made,
 as slowly as it was), slow_clock (a request's own account says ten times the time). After FAKE_ENGINE_AFTER requests
 every timed one is begun and never ended: dribbles sends a byte now and then behind the header, stalls nothing more.
+gemma_thoughts, mistral_thoughts, harmony_thoughts and bare_thoughts leave wrong thoughts in the body, as without the
+right reasoning parser; unthinking has none at all.
 """
 
 from __future__ import annotations
@@ -29,6 +31,15 @@ HELD_S = 1.5  # seconds that `holds_back` waits: half as long again as what may 
 DRIBBLE_S = 0.1
 """Seconds between two bytes of `dribbles`: less than any quiet time, and 64 bytes take longer than that of a test."""
 
+LEFT = {
+    "gemma_thoughts": "<|channel>thought\n{}\n<channel|>{}",
+    "mistral_thoughts": "[THINK]{}[/THINK]{}",
+    "harmony_thoughts": "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>{}",
+    "bare_thoughts": "thought\n{}\n{}",
+    "unthinking": "{1}",
+}
+"""Bodies with thoughts in them, by lie; the marks of `bare_thoughts` were stripped as special tokens."""
+
 STANDING_STILL = ("dribbles", "stalls")
 
 known: set[str] = set()
@@ -36,6 +47,13 @@ known: set[str] = set()
 
 def told(tokens: int) -> int:
     return max(1, tokens + {"usage_high": OFF_TOKENS, "usage_low": -OFF_TOKENS}.get(LIE, 0))
+
+
+def left_in(reasoning: str | None, content: str | None) -> tuple[str | None, str | None]:
+    """Reasoning and content of an answer as they are sent."""
+    if LIE not in LEFT:
+        return reasoning, content
+    return None, LEFT[LIE].format("정답: (A). The answer is (A).\nANSWER: A", content or "")
 
 
 def said(answer: dict[str, Any]) -> dict[str, Any]:

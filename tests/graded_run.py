@@ -44,7 +44,7 @@ def gpqa_answers() -> list[Paired]:
         asked = item(number, "C")
         first = "(C)" if number < 2 else "(A)"
         body = f"{first} comes to mind.\n\n**Answer: ({'C' if number < 6 else 'B'})**"
-        said = exchange(asked, body, completion_tokens=100 + number)
+        said = exchange(asked, body, "easy", completion_tokens=100 + number)
         found.append(Paired(asked, graded(asked, body, extracted="[invalid]"), said))
     return found
 
@@ -70,7 +70,7 @@ def _ifeval(step: StepWriter, version: int) -> None:
     for number, followed in enumerate((True, False)):
         asked = item(number, "", choices=())
         details = {"prompt_level_strict": followed, "prompt_level_loose": True}
-        answers.append(Paired(asked, graded(asked, "Well.", details=details), exchange(asked, "Well.")))
+        answers.append(Paired(asked, graded(asked, "Well.", details=details), exchange(asked, "Well.", "easy")))
     _write(step, IFEVAL, answers, [sample_row(each, IFEVAL, 0) | {"extractor_version": version} for each in answers])
     step.judge((None, None, "ok", [], []))
     step.commit()

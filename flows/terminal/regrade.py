@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from configs.checkout import git_head
+from configs.schema import PlannedCell
 from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION
 from tasks.evals.regrade import Regraded, RegradeError, regraded
@@ -73,16 +74,17 @@ def regrade(ledger: Ledger, cell: str | None, *, dry_run: bool) -> list[Graded]:
             again: Regraded | None = None
             number: int | None = None
             if isinstance(spec, EvalStep):
-                again, number = _step(ledger, key, spec, numbers.get((key, spec.step), 0), dry_run)
+                again, number = _step(ledger, planned, spec, numbers.get((key, spec.step), 0), dry_run)
             checked = isinstance(spec, EvalStep) and not spec.suite.letters
             graded.append(Graded(key, label, spec.step, checked, again, number))
     return graded
 
 
 def _step(
-    ledger: Ledger, cell_key: str, spec: EvalStep, after: int, dry_run: bool
+    ledger: Ledger, planned: PlannedCell, spec: EvalStep, after: int, dry_run: bool
 ) -> tuple[Regraded | None, int | None]:
     """The step graded again, and the number of the regrade that was written; nothing of a step that graded nothing."""
+    cell_key, model = planned.cell.cell_key, planned.cell.model
     measured = ledger.read_commit(cell_key, spec.step)
     if measured is None:
         raise StoreError(f"the commit of {spec.step} of cell {cell_key} was listed but is gone: restore it")
@@ -93,7 +95,7 @@ def _step(
     if not samples:
         return None, None
     try:
-        again = regraded(spec, commit, samples, rows_in_force(ledger, commit, EXCHANGES), scores, verdicts)
+        again = regraded(model, spec, commit, samples, rows_in_force(ledger, commit, EXCHANGES), scores, verdicts)
     except RegradeError as error:
         raise RegradeError(f"cell {cell_key}: {error}") from error
     if dry_run or not again.is_due:

@@ -2,7 +2,8 @@
 
 Ours is `last_in_body`. A thinking model names letters while it thinks, and other options while it explains. So only the
 last thing that the body itself calls its answer counts; where there is none, the reading is None, never a guess.
-Whatever repeats in a pattern is bounded, because a model that loops writes thousands of anything.
+What announces an answer is found in `announcements`, by the words of `phrases`. Whatever repeats in a pattern is
+bounded: a model that loops writes thousands of anything.
 """
 
 from __future__ import annotations
@@ -10,77 +11,35 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
+from collections.abc import Iterator, Sequence, Set
 from functools import cache
 from typing import NamedTuple
 
-from tasks.frameworks.job import without_thoughts
+from tasks.evals import phrases
+from tasks.evals.announcements import Announcement, announced, clause
+from tasks.frameworks.thoughts import end_unknown, without_thoughts
 
-VERSION = 1  # of the readings; raised whenever one may read an answer differently, which `sweep regrade` then applies
+VERSION = 2  # of the readings; raised whenever one may read an answer differently, which `sweep regrade` then applies
 
 STRICT = re.compile(r"(?<=The answer is )(.*)(?=.)")
 """lm-eval 0.4.13, gpqa_*_cot_zeroshot, filter strict-match. Greedy to the end of the line, less its last character."""
 
 MOST_WRAPPERS = 8  # LaTeX's wrappings that are taken off, one inside the other; a model that loops nests thousands
-_LATEX_WRAPPER = re.compile(r"\\(?:text|textbf|textrm|textsf|textit|mathrm|mathbf|mathsf|bf|rm)\s*\{([^{}]*)\}")
-_EMPHASIS = re.compile(r"[*`$]|~~|__|\\[()\[\]]|(?<!\w)_(?=\w)|(?<=\w)_(?!\w)")
-
-_TYPOGRAPHY = str.maketrans(
-    {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": " - ", "\u2014": " - "}
+_LATEX_WRAPPER = re.compile(
+    r"\\(?:text|textbf|textrm|textsf|textit|mathrm|mathbf|mathsf|mathit|mbox|underline|bf|rm)\s*\{([^{}]*)\}"
 )
+_EMPHASIS = re.compile(
+    r"[*`$]|~~|__|\\[()\[\]]|(?<!\w)_(?=\w)|(?<=\w)_(?!\w)|\\(?:left|right|bf|rm|it|,|;|!)(?![a-z])"
+    r"|</?(?:b|strong|em|i|u|p|span|div|code|center|mark|h\d)(?:\s[^<>]{0,80})?>"
+)
+_TYPOGRAPHY = str.maketrans({
+    "\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u300c": '"', "\u300d": '"', "\u2013": " - ",
+    "\u2014": " - ", "\u3002": ". ", "\u3010": "[", "\u3011": "]", "\u3001": ", ",
+})  # fmt: skip
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-MOST_TURNS = 8  # of one announcement: "not A but B", "A, B, C 중 B"; one that turns more often announces nothing
-BEFORE_CHARS = 32  # in front of a letter, which decide whether the words behind it are meant: "if (A) is the answer"
-
-_CUE = re.compile(
-    r"""\b (?<!wrong\s) (?<!incorrect\s)
-          (?: answer (?:\s+(?:choice|option|letter))?
-            | (?:correct|right|best|closest|final)\s+(?:option|choice|statement|response|letter) )
-          (?:\s+(?:to|of|for|from|among)\s+[^.:\n]{0,80}?)?
-          \s* (?: \b(?:is|(?:would|should|must|has\s+to)\s+be)\b \s*[:=]? | [:=] )
-      | <(?:final[ _-]?)?answer\s*>
-      | (?<![가-힣]) (?:정|해)?답 \s* (?: 은(?![가-힣]) \s*[:=]? | [:=] )
-      | \\boxed (?=\s*\{)""",
-    re.IGNORECASE | re.VERBOSE,
-)
-"""What announces an answer. 대답은 (what somebody replied) does not."""
-
-_FILLER = re.compile(
-    r"""(?: [\s:"'({\[<] | \\(?:boxed|text|textbf|textrm|mathrm|mathbf|bf|rm)\b
-          | (?:the\s+)?(?:option|choice|letter)\b | (?:선택지|보기)(?:\s*중(?:에서)?)?
-          | (?:therefore|thus|hence|clearly|definitely|most\s+likely|likely|probably|simply|indeed)\b,? ){0,40}""",
-    re.IGNORECASE | re.VERBOSE,
-)
-"""What may stand between the announcement and the letter."""
-
-_PARTICLE = "입니다|이다|이며|이고|이라|이에요|예요|이므로|임|번|가|는|은|을|를|로|와|과|다|라"
-_JOINING = (
-    "because|since|as|and|not|but|which|due|given|based|while|whereas|over|instead|rather|for|from|in|by|per|"
-    "according|with"
-)
-"""Words that can follow an option, and can't follow the article A or the pronoun I."""
-
-_AFTER_ANY = re.compile(
-    rf"""\s*(?:\Z|\n|[)\]}}>]|</|<br|\|[ \t]*(?:\n|\Z)|[.,;:!?](?!\w)|["'](?!\w)|-\s)|["']?\s?(?:{_PARTICLE})"""
-)
-_AFTER_CAPITAL = re.compile(rf"\s+(?:{_JOINING})\b|\s*\((?!\w\))")
-_AFTER_NO_WORD = re.compile(r"\s+[A-Z]")
-"""What may follow a letter that is meant as an option: any; a capital; a capital that is no English word by itself."""
-
-_NEGATED = re.compile(
-    r"\s*not\b[^.\n]{0,80}?\b(?:but|rather|instead)\b(?:\s+(?:it\s+is|is|rather|instead)\b)*", re.IGNORECASE
-)
-_KOREAN_NEGATED = re.compile(r"[)\]}\"']?\s*(?:가|이)?\s*아(?:니라|니고|니며|닌),?\s*")
-
-_NOT_SAID = re.compile(
-    r"""(?: \b(?:if|unless|whether|neither|nor|or|assum\w{1,5}|suppos\w{1,5})\s+(?:that\s+)?
-          | \b[A-J][)\]"']?\s*(?:,\s*(?:and|or)?|/|&|\band|\bor|또는|혹은|와|과)\s* )
-        (?:(?:option|choice|statement)\s+)?\Z""",
-    re.IGNORECASE | re.VERBOSE,
-)
-"""In front of a letter of which something is supposed only, or which is one of several."""
-
-_STATEMENT = re.compile(r"\b(?:statement|part|reason|premise|claim)s?\s+\Z", re.IGNORECASE)
-"""In front of a letter that names something else than an option: that statement (A) is correct is no answer yet."""
+_SENTENCE_END = re.compile(r"(?<=[.!?;])[\"')\]]{0,3}\s+|\n")
+_CONDITIONED = re.compile(r"\b[A-J][)\]}\"']{0,2},?\s{0,3}(?:but\s)?(?:only\s)?\Z")  # "(A) if ..."
+_BLANK_LINES = re.compile(r"\n{3,}")
 
 
 class Readings(NamedTuple):
@@ -93,13 +52,17 @@ class Readings(NamedTuple):
 
 
 def read(letters: str, reasoning: str, body: str) -> Readings:
-    """All readings of one answer; `letters` are the suite's, e.g. ABCD. Without any, nothing is read."""
+    """All readings of one answer; `letters` are the suite's, e.g. ABCD. Without any, nothing is read.
+
+    All but the trap read the body without thoughts that were left in it, as the frameworks do.
+    """
     if not letters:
         return Readings(None, None, None, None)
+    said = without_thoughts(body)
     return Readings(
         last_in_body=last_in_body(letters, body),
-        strict=_strict(letters, body),
-        flexible=last_bracketed(letters, body),
+        strict=_strict(letters, said),
+        flexible=last_bracketed(letters, said),
         first=_first(letters, _plain(reasoning + "\n" + body)),
     )
 
@@ -111,24 +74,61 @@ def letter_of(letters: str, reading: str) -> str:
 
 
 def last_in_body(letters: str, body: str) -> str | None:
-    """Ours: the letter that is announced last.
+    """Ours: the letter that the body gives as its answer, without thoughts.
 
-    Without an announcement, the letter that has a line of its own counts. Without one of those, it is the letter that
-    is said to be correct, else the one that is named as an option at all. Where several are, it is none of them.
+    What follows a model's going on with another question is no answer to this one.
     """
-    text = _plain(without_thoughts(body))
+    said = without_thoughts(body)
+    for part in phrases.RUN_ON.split(_plain(said)):
+        reading = _answer(letters, part, explicit=end_unknown(body))
+        if reading.letter is not None or reading.is_split:
+            return reading.letter
+    return None
+
+
+class _Reading(NamedTuple):
+    letter: str | None
+    is_split: bool = False  # several answers are given, which contradict one another
+
+
+def _answer(letters: str, text: str, *, explicit: bool) -> _Reading:
+    """What a text without a second question answers, by the first of these kinds that it has.
+
+    An announcement; a letter that has a line of its own; one that is ticked; one in weaker words; what is said to be
+    correct; a letter in front of its option's text; what is named as an option at all. Where a kind names several
+    letters, it is none. `explicit`: the last two don't count.
+    """
+    text = _unsupposed(text)
+    if phrases.UNDECIDED.search(text):
+        return _Reading(None, is_split=True)
     said = announced(letters, text)
+    doubtful = bool(said.answers)
     if said.answers:
         last = said.answers[-1]
         if last.letter is not None:
-            return last.letter
-        text = text[last.end :].partition("\n")[2]
+            return _Reading(None, is_split=True) if _contradicts(text, said.answers) else _Reading(last.letter)
+        text = text[last.end :] if last.named else text[last.end :].partition("\n")[2]
         said = announced(letters, text)
     lines = {found.group(1).upper() for found in _line(letters).finditer(text)}
-    for named in (lines, said.correct, _options(letters, text)):
-        if named:
-            return next(iter(named)) if len(named) == 1 else None
-    return None
+    kinds: list[Set[str | None]] = [lines, _ticked(letters, text), said.only_named, said.correct]
+    if not explicit:
+        kinds += [_labels(letters, text), _options(letters, text)]
+    named = next((kind for kind in kinds if kind), frozenset())
+    letter = next(iter(named)) if len(named) == 1 else None
+    return _Reading(letter, is_split=letter is None and doubtful)
+
+
+def _contradicts(text: str, answers: Sequence[Announcement]) -> bool:
+    """Whether an earlier announcement says otherwise than the last one, which neither corrects nor outweighs it."""
+    last = answers[-1]
+    others = [each for each in answers if each.letter not in (None, last.letter)]
+    if not others or phrases.CORRECTED.search(text, others[-1].end, max(others[-1].end, last.end)):
+        return False
+    return not (_concludes(text, last) and not any(_concludes(text, each) for each in others))
+
+
+def _concludes(text: str, said: Announcement) -> bool:
+    return phrases.CONCLUDES.search(clause(text, said.at) + text[said.at : said.end]) is not None
 
 
 def last_bracketed(letters: str, text: str) -> str | None:
@@ -145,45 +145,103 @@ def bracketed(letters: str) -> re.Pattern[str]:
 
 @cache
 def _line(letters: str) -> re.Pattern[str]:
-    edge = r"[ \t\"'()\[\]{}<>.:,#>-]*"
-    return re.compile(rf"(?mi)^{edge}([{letters}]){edge}$")
+    edge = r"[ \t\"'()\[\]{}<>.:,!#>-]"
+    name = r"(?:(?:option|choice|선택지|보기|选项)\s[\"'(\[]?)?"
+    return re.compile(rf"(?mi)^{edge}*{name}([{letters}]){edge}*(?:(?:번\s?)?(?:입니다|이다|임)|번)?\.?[ \t]*$")
+
+
+def _ticked(letters: str, text: str) -> set[str]:
+    """The letters that a JSON object or the rows of a table mark as right."""
+    rows = rf"""["']([{letters}])["']\s?:\s?true\b|(?m:^)\|\s{{0,9}}\(?([{letters}])\b[^\n]{{0,400}}[✓✔✅☑]"""
+    return {found[1] or found[2] for found in re.finditer(rows, text)}
+
+
+@cache
+def _label(letters: str) -> re.Pattern[str]:
+    """`C) 42 kJ/mol`, `(C) 42 kJ/mol`, `C: 42`, `Option C - 42`, `C, because ...`; the roman number `I.` is none."""
+    end = r"(?:[).:\]](?!\w)|\s-\s|,\s+(?=because|since|as\b))"
+    name = rf"(?:(?i:option|choice)\s)?(?:[(\[]([{letters}])[)\]]|([{letters}]){end})"
+    verb = (
+        r"(?:is|are|was|has|have|does|do|can|cannot|can't|would|could|will|says?|seems?|ignores?|violates?|gives?|fails?|"
+        r"contradicts?|implies|requires?|describes?|assumes?|and|or|to|vs)\b"
+    )
+    return re.compile(rf"[ \t#>-]{{0,8}}{name}[ \t:-]{{0,3}}(?!{verb})(?=[^\s|])")
+
+
+def _labels(letters: str, text: str) -> set[str]:
+    """The letter in front of an option's text on the first or the last line, if no other line has another letter."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    found = {number: label for number, line in enumerate(lines) if (label := _label(letters).match(line))}
+    named = {label[1] or label[2] for label in found.values()}
+    at_an_end = [number for number in found if number in (0, len(lines) - 1)]
+    if len(named) != 1 or not at_an_end or phrases.DENIES.search(lines[at_an_end[0]]):
+        return set()
+    return named if named != {"I"} or len(lines) == 1 else set()
 
 
 def _options(letters: str, text: str) -> frozenset[str]:
-    """The options that are named, `(X)` or `option X`; none where one of them is ruled out in so many words."""
-    if _ruled_out(letters).search(text):
-        return frozenset()
-    return frozenset(found.group(1) or found.group(2) for found in _option(letters).finditer(text))
+    """The options that are named, `(X)` or `option X`, if no sentence that names one denies anything."""
+    found: set[str] = set()
+    for start, end in _sentences(text):
+        sentence = text[start:end]
+        named = {each.group(1) or each.group(2) for each in _option(letters).finditer(sentence)}
+        if named and phrases.DENIES.search(sentence):
+            return frozenset()
+        found |= named
+    return frozenset(found)
 
 
 @cache
 def _option(letters: str) -> re.Pattern[str]:
     """An option in a sentence: no argument of a function, as in P(A)."""
     word = r"(?i:option|choice|answer)\s{1,3}"
-    return re.compile(
-        rf"(?<![\w\\])(?<!not )(?:\(\s{{0,3}}(?:{word})?([{letters}])\s{{0,3}}\)|{word}([{letters}])(?![\w'-]))"
-    )
-
-
-@cache
-def _ruled_out(letters: str) -> re.Pattern[str]:
-    wrong = "not|wrong|incorrect|false|impossible|ruled|excluded|eliminated"
-    verb = r"rul(?:e|es|ed|ing)\s{1,3}out|eliminat(?:e|es|ed|ing)|exclud(?:e|es|ed|ing)|discard(?:s|ed|ing)?"
-    named = rf"(?:\([{letters}]\)|(?i:option|choice)\s{{1,3}}[{letters}]\b)"
-    return re.compile(
-        rf"{named}\s{{1,3}}(?i:(?:is|was|are)(?:n't|\s{{1,3}}(?:\w{{1,12}}\s{{1,3}})?(?:{wrong})\b))"
-        rf"|(?i:\b(?:{verb})\s{{1,3}}(?:option\s{{1,3}}|choice\s{{1,3}})?)(?:\([{letters}]\)|[{letters}]\b)"
-    )
+    return re.compile(rf"(?<![\w\\])(?:\(\s{{0,3}}(?:{word})?([{letters}])\s{{0,3}}\)|{word}([{letters}])(?![\w'-]))")
 
 
 def _plain(text: str) -> str:
-    """Full-width and curly characters as usual ones, markdown emphasis and LaTeX's wrappings of text gone."""
-    flat = _EMPHASIS.sub("", unicodedata.normalize("NFKC", text).translate(_TYPOGRAPHY))
+    """Full-width and curly characters as usual ones; markdown, special tokens and LaTeX's wrappings of text gone."""
+    flat = unicodedata.normalize("NFKC", text).translate(_TYPOGRAPHY)
+    flat = phrases.SPECIAL.sub("\n", phrases.TURN_ENDS.sub("\n\f\n", flat))
+    flat = _BLANK_LINES.sub("\n\n", _EMPHASIS.sub("", flat.replace("<br>", "\n")))
     for _ in range(MOST_WRAPPERS):
         flat, taken_off = _LATEX_WRAPPER.subn(r"\1", flat)
         if not taken_off:
             break
     return flat
+
+
+def _unsupposed(text: str) -> str:
+    """The text with questions, and what is only supposed, blanked out; every other character keeps its place."""
+    parts, done = [], 0
+    for start, end in _sentences(text):
+        begin, stop = _supposition(text[start:end])
+        parts += [text[done : start + begin], " " * (stop - begin)]
+        done = start + stop
+    return "".join([*parts, text[done:]])
+
+
+def _supposition(sentence: str) -> tuple[int, int]:
+    """From where to where a sentence asks, or supposes."""
+    if sentence.rstrip(" \"')]").endswith("?"):
+        return 0, len(sentence)
+    if (found := phrases.SUPPOSED.search(sentence)) is None:
+        return 0, 0
+    but = phrases.BUT.search(sentence, found.end())
+    stop = but.start() if but else len(sentence)
+    supposed = sentence[found.start() : stop]
+    if "would" not in supposed and phrases.CONCLUDED.search(supposed):
+        return 0, 0
+    return (0 if _CONDITIONED.search(sentence, 0, found.start()) else found.start()), stop
+
+
+def _sentences(text: str) -> Iterator[tuple[int, int]]:
+    """Where each sentence begins and ends; blank lines are none."""
+    start = 0
+    for found in _SENTENCE_END.finditer(text):
+        if found.start() > start:
+            yield start, found.start()
+        start = found.end()
+    yield start, len(text)
 
 
 def _strict(letters: str, body: str) -> str | None:
@@ -195,142 +253,6 @@ def _first(letters: str, text: str) -> str | None:
     """The first `(X)` or announced letter, whichever comes first."""
     bracket = bracketed(letters).search(text)
     for said in announced(letters, text[: bracket.end()] if bracket else text).answers:
-        if said.letter is not None:
-            return said.letter
+        if said.named is not None:
+            return said.named
     return bracket.group(1) if bracket else None
-
-
-class Announcement(NamedTuple):
-    """One place where an answer is announced."""
-
-    at: int  # where it begins
-    end: int  # where the announcement itself ends: behind the cue, or behind what is said of the letter
-    letter: str | None  # None: it names several options; an answer that hedges is no answer
-
-
-class Announced(NamedTuple):
-    """What a text announces, in the order of the text."""
-
-    answers: list[Announcement]  # as in "the answer is (B)" and "(B) is the correct answer"
-    correct: frozenset[str]  # options that are only said to be correct, as several statements may be
-
-
-def announced(letters: str, text: str) -> Announced:
-    """Where a text without thoughts and markdown announces its answer: "the answer is (B)", or "(B) is the answer"."""
-    behind = [said for pattern in (_behind(letters), _behind_korean(letters)) for said in pattern.finditer(text)]
-    # "(B) is the correct answer: (A) ignores ..." announces B, and nothing after its colon
-    cues = _CUE.finditer(_blanked(text, behind))
-    answers = [each for cue in cues if (each := _in_front(letters, text, cue)) is not None]
-    meant = [(said, letter) for said in behind if (letter := _meant(text, said)) is not None]
-    answers += [Announcement(_letter_at(said), said.end(), letter) for said, letter in meant if said["answer"]]
-    correct = frozenset(letter for said, letter in meant if not said["answer"])
-    return Announced(sorted(answers, key=lambda each: each.at), correct)
-
-
-def _blanked(text: str, spans: list[re.Match[str]]) -> str:
-    parts, done = [], 0
-    for start, end in sorted((_letter_at(said), said.end()) for said in spans):
-        parts += [text[done:start], " " * (end - max(start, done))]
-        done = max(done, end)
-    return "".join([*parts, text[done:]])
-
-
-def _in_front(letters: str, text: str, cue: re.Match[str]) -> Announcement | None:
-    """The announcement that a cue begins; None: no letter follows."""
-    start = cue.end()
-    for _ in range(MOST_TURNS):
-        negated = _NEGATED.match(text, start)
-        begin = _FILLER.match(text, negated.end() if negated else start)
-        at = begin.end() if begin else start
-        letter = text[at : at + 1]
-        if not letter or letter.upper() not in letters:
-            return None
-        turned = _of_these(letters).match(text, at + 1) or _KOREAN_NEGATED.match(text, at + 1)
-        if turned is None:
-            break
-        start = turned.end()
-    else:
-        return None
-    if _several(letters).match(text, at + 1):
-        return Announcement(cue.start(), cue.end(), None)
-    return Announcement(cue.start(), cue.end(), letter.upper()) if _ends_option(text, at) else None
-
-
-def _ends_option(text: str, at: int) -> bool:
-    """Whether the letter at `at` stands for an option, and is not the beginning of a word, a name or a formula."""
-    letter = text[at]
-    if _AFTER_ANY.match(text, at + 1):
-        return True
-    if not letter.isupper():
-        return False
-    if _AFTER_CAPITAL.match(text, at + 1):
-        return True
-    return letter not in "AI" and _AFTER_NO_WORD.match(text, at + 1) is not None
-
-
-def _meant(text: str, said: re.Match[str]) -> str | None:
-    """The letter of which something is said behind it; None: it is denied, only supposed, or said of several."""
-    at = _letter_at(said)
-    before = text[max(0, at - BEFORE_CHARS) : at].rstrip("([\"'")
-    if said["denied"] or _NOT_SAID.search(before) or (not said["answer"] and _STATEMENT.search(before)):
-        return None
-    return said["bracketed"] or said["bare"]
-
-
-def _letter_at(said: re.Match[str]) -> int:
-    return said.start("bracketed" if said["bracketed"] else "bare")
-
-
-@cache
-def _behind(letters: str) -> re.Pattern[str]:
-    """`answer`: that a letter is the answer; otherwise only that it is correct.
-
-    A letter without brackets counts where a sentence or a clause begins: "vitamin C is the best choice" names none.
-    """
-    begins = "option|choice|letter|answer|so|thus|hence|therefore|that|and|but|then|only|because"
-    adverb = "clearly|therefore|thus|hence|indeed|actually|definitely|obviously|then|also"
-    gap = r"[ \t]{1,3}"
-    right = rf"(?:most{gap})?(?:correct|right|best|closest|likely)"
-    return re.compile(
-        rf"""(?: (?<![\w\\])\(\s?(?P<bracketed>[{letters}])\s?\)
-               | (?: \A | [\n.:;,!?]\s{{0,3}} | -\s | \b(?i:{begins}){gap} ) ["']? (?P<bare>[{letters}])(?!\w) )
-             ["')]{{0,2}} {gap} (?i:
-               (?: is | must{gap}be | has{gap}to{gap}be ) (?P<denied>{gap}not|n't)? {gap} (?:(?:{adverb}){gap}){{0,2}}
-               (?: (?P<answer> (?:(?:the|our|my|a){gap})?{right}{gap}(?:answer|option|choice|response|one)\b
-                     | (?:the|our|my){gap}(?:final{gap})?answer\b ) (?!\s?\?)
-                 | (?:the{gap})?{right}(?=\s?(?:[.,;:!)]|\Z|\n|-\s|(?:because|since|as|here)\b)) ) )""",
-        re.VERBOSE,
-    )
-
-
-@cache
-def _behind_korean(letters: str) -> re.Pattern[str]:
-    """The same of `(B)가 정답입니다`, and of `(B)가 맞습니다`, which says that B is correct."""
-    ends = r"\s?(?:[.,!)]|\Z|\n|입니다|이다|이며|이고|이므로|임|이에요|예요|으로|이\s?[됩된되])"
-    return re.compile(
-        rf"""(?: (?<![\w\\])\(\s?(?P<bracketed>[{letters}])\s?\)
-               | (?: \A | [\n.:;,!?]\s{{0,3}} | (?:선택지|보기|따라서|그러므로|즉)\s{{1,3}} ) ["']?
-                 (?P<bare>[{letters}])(?![A-Za-z0-9]) )
-             ["')]{{0,2}} (?:\s?번)? (?:이|가)\s{{0,2}}
-             (?: (?P<answer>정?답(?={ends})) | 맞(?:[습다고음아]|으므|는\s) ) (?P<denied>(?!))?""",
-        re.VERBOSE,
-    )
-
-
-@cache
-def _several(letters: str) -> re.Pattern[str]:
-    """The rest of `A or B`, `(A) and (B).`, `A/B`, `A, B`: a second option, and no sentence about it."""
-    end = r"(?=\s*(?:[.!?,]?\s*(?:\Z|\n)|[.!?]\s|are\b|입니다|이다))"
-    return re.compile(_listed(letters) + end)
-
-
-@cache
-def _of_these(letters: str) -> re.Pattern[str]:
-    """The rest of `(A), (B), (C) 중`: the options among which the one that follows is chosen."""
-    return re.compile(_listed(letters) + r"\s{0,3}(?:중|가운데)(?:에서)?(?![가-힣])")
-
-
-def _listed(letters: str) -> str:
-    both = letters + letters.lower()
-    joint = r"(?:,\s*(?:and|or)?|/|&|\band\b|\bor\b|또는|혹은|와|과)"
-    return rf"[)\]}}]?(?:\s*{joint}\s*[(\[{{]?[{both}](?![\w'])[)\]}}]?)+"

@@ -21,7 +21,8 @@ from configs.steps.eval import EvalStep
 from tasks.evals.exchange import prompt_hash
 from tasks.evals.extractors import VERSION, letter_of, read
 from tasks.evals.items import right_answer
-from tasks.frameworks.job import Item, Result, Sample, Score, without_thoughts
+from tasks.frameworks.job import Item, Result, Sample, Score
+from tasks.frameworks.thoughts import end_unknown, without_thoughts
 from warehouse.ledger.tables import Row
 
 EXCERPT_CHARS = 80  # characters of an answer that an error shows
@@ -166,7 +167,9 @@ def marks(suite: SuiteFacts, gold: str | None, details: Mapping[str, Any], excha
 
     Raises ValueError: a suite without letters, and no word on whether the answer passed.
     """
-    body = exchange["body"] or ""
+    body, truncated = exchange["body"] or "", exchange["finish_reason"] == "length"
+    if truncated and end_unknown(body):
+        body = ""  # nobody knows whether the answer had begun
     readings = read(suite.letters, exchange["reasoning"] or "", body)
     if suite.letters:
         correct = readings.last_in_body is not None and readings.last_in_body == gold
@@ -178,7 +181,7 @@ def marks(suite: SuiteFacts, gold: str | None, details: Mapping[str, Any], excha
     return {
         **readings._asdict(),
         "correct": correct,
-        "truncated": exchange["finish_reason"] == "length",
+        "truncated": truncated,
         "blank": not without_thoughts(body).strip(),
         "extractor_version": VERSION,
     }

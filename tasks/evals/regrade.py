@@ -11,16 +11,17 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+from configs.cell import Model
 from configs.errors import SpecsweepError
 from configs.steps.eval import EvalStep
 from tasks.evals.extractors import VERSION
 from tasks.evals.grading import READERS, SCORES_OF, clustered, marks, our_scores, right_by_reader
-from tasks.guards.answers import EXCERPT_CHARS, JUDGED_HERE, step_findings
+from tasks.guards.answers import EXCERPT_CHARS, JUDGED_HERE, no_thinking, step_findings, thinks
 from warehouse.ledger.commits import Commit, Grading
 from warehouse.ledger.steps import EVAL_SAMPLES, EVAL_SCORES
 from warehouse.ledger.tables import ROW_IDENTITY, Row, Table
 from warehouse.ledger.tables import VERDICTS as VERDICT_ROWS
-from warehouse.ledger.verdicts import Verdict, worst
+from warehouse.ledger.verdicts import Reason, Verdict, worst
 
 
 class RegradeError(SpecsweepError):
@@ -59,6 +60,7 @@ class Regraded(NamedTuple):
 
 
 def regraded(
+    model: Model,
     spec: EvalStep,
     commit: Commit,
     samples: Sequence[Row],
@@ -68,7 +70,7 @@ def regraded(
 ) -> Regraded:
     """What today's readers and guards say of a step's rows. Raises RegradeError: a graded answer is not in the log."""
     now, said = _read_again(spec, samples, exchanges)
-    new_verdicts = [_judged_again(row, spec, samples, now, said) for row in verdicts]
+    new_verdicts = [_judged_again(row, model, spec, samples, now, said) for row in verdicts]
     verdict = worst(row["verdict"] for row in new_verdicts)
     reasons = tuple(sorted({reason for row in new_verdicts for reason in row["reasons"] or ()}))
     changes = tuple(_changes(spec, samples, now))
@@ -100,6 +102,7 @@ def _read_again(
             details = json.loads(row["details"] or "{}")
             now[index] = {**row, **marks(spec.suite, row["gold"], details, exchange)}
             said[index] = {name: (exchange[name] or "")[-EXCERPT_CHARS * 2 :] for name in ("body", "reasoning")}
+            said[index] |= {"thinks": thinks(exchange)}
     lost = [row["item_id"] for index, row in enumerate(samples) if index not in now]
     if lost:
         raise RegradeError(
@@ -128,7 +131,7 @@ def _changes(spec: EvalStep, before: Sequence[Row], now: Sequence[Row]) -> Itera
 
 
 def _judged_again(
-    row: Row, spec: EvalStep, before: Sequence[Row], now: Sequence[Row], said: Sequence[Row]
+    row: Row, model: Model, spec: EvalStep, before: Sequence[Row], now: Sequence[Row], said: Sequence[Row]
 ) -> dict[str, Any]:
     """A verdict row with what the guards over answers say today; findings of other guards stay as they are.
 
@@ -139,8 +142,13 @@ def _judged_again(
         return dict(row)
     pairs = zip_longest(row["reasons"] or (), row["details"] or (), fillvalue="")
     others = [(reason, sentence) for reason, sentence in pairs if reason not in JUDGED_HERE]
-    explained = worst(finding.severity for finding in step_findings(before, spec.suite))
-    found = step_findings(now, spec.suite, said)
+    unthinking = no_thinking(model, [each["thinks"] for each in said])
+    found = [*step_findings(now, spec.suite, said), *([unthinking] if unthinking else [])]
+    known = row["reasons"] or ()
+    explained = worst(
+        [finding.severity for finding in step_findings(before, spec.suite)]
+        + ["suspect" for reason in known if reason == Reason.NO_THINKING]
+    )
     verdicts: list[Verdict] = [finding.severity for finding in found]
     if others:
         verdicts.append("suspect" if worst((explained, row["verdict"])) == explained else row["verdict"])

@@ -16,7 +16,8 @@ from llm_eval.models import register_model
 from llm_eval.models.base import BaseModel
 from llm_eval.models.openai_backend import OpenAIModel
 
-from tasks.frameworks.job import Item, Job, Result, Sample, Score, one_line, serve, version_of, without_thoughts
+from tasks.frameworks.job import Item, Job, Result, Sample, Score, one_line, serve, version_of
+from tasks.frameworks.thoughts import without_thoughts
 
 FRAMEWORK: Final = "hret"
 ORDERED: Final = "specsweep-ordered"  # our backend in HRET's registry

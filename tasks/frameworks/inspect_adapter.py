@@ -20,6 +20,7 @@ from inspect_ai.scorer import CORRECT, NOANSWER, answer, choice
 from inspect_ai.solver import Generate, Solver, TaskState, generate, multiple_choice, solver
 
 from tasks.frameworks.job import Item, Job, Result, Sample, Score, serve, version_of
+from tasks.frameworks.thoughts import without_thoughts
 
 FRAMEWORK: Final = "inspect"
 LONGEST_ANSWER_S: Final = 7 * 86400  # the response log ends what makes no progress; a long thought is no failure
@@ -35,7 +36,7 @@ def run(job: Job) -> Result:
     asked = generate() if job.plain else multiple_choice(cot=True)
     task = Task(
         dataset=MemoryDataset([_question(item, plain=job.plain) for item in job.items]),
-        solver=_given(asked, job.answers) if job.do == "grade" else asked,
+        solver=_unthinking(asked, job.answers if job.do == "grade" else None),
         # a plain question says nothing about the form of the answer; inspect's letter scorer still looks for its own
         scorer=answer("letter") if job.plain else choice(),
         name=job.task.suite,
@@ -76,18 +77,21 @@ def _model(job: Job) -> Model:
 
 
 @solver  # type: ignore[untyped-decorator]
-def _given(asked: Solver, answers: Mapping[str, str]) -> Solver:
-    """`asked`, with an answer that is there already in place of the model's."""
+def _unthinking(asked: Solver, answers: Mapping[str, str] | None) -> Solver:
+    """`asked`, with thoughts removed from the answer: the model's, or one of `answers` that are there already."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
-        del generate
-
-        async def recall(state: TaskState, *_: Any, **__: Any) -> TaskState:
-            state.output = ModelOutput.from_content("recalled", answers[str(state.sample_id)])
-            state.messages.append(state.output.message)
+        async def answered(state: TaskState, *args: Any, **kwargs: Any) -> TaskState:
+            if answers is None:
+                state = await generate(state, *args, **kwargs)
+            else:
+                state.output = ModelOutput.from_content("recalled", answers[str(state.sample_id)])
+                state.messages.append(state.output.message)
+            if state.output.choices:
+                state.output.completion = without_thoughts(state.output.completion)
             return state
 
-        return await asked(state, recall)
+        return await asked(state, answered)
 
     return solve
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -173,11 +172,3 @@ def _outcome(framework: str, run: Callable[[Job], Result], path: Path) -> Result
     except (Exception, SystemExit) as error:  # a framework that gives up by sys.exit has failed too
         traceback.print_exc()
         return Result(framework, version_of(framework), error=one_line(error))
-
-
-THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)  # left in the body; one that was cut off has no end
-
-
-def without_thoughts(body: str) -> str:
-    """The body without thoughts that the engine left in it, also those whose opening tag was part of the prompt."""
-    return THOUGHT.sub("", body).rsplit("</think>", 1)[-1]

@@ -28,7 +28,8 @@ from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 from lm_eval.tasks.gpqa.cot_zeroshot.utils import preprocess
 
-from tasks.frameworks.job import Item, Job, Result, Sample, Score, serve, version_of, without_thoughts
+from tasks.frameworks.job import Item, Job, Result, Sample, Score, serve, version_of
+from tasks.frameworks.thoughts import without_thoughts
 
 FRAMEWORK: Final = "lm-eval"
 

@@ -7,11 +7,13 @@ The text of such a suite may not be spread, and sentences are kept in the datase
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import exp, fsum, lgamma, log, log1p
 from typing import NamedTuple
 
+from configs.cell import Model
 from configs.evals.suites import SuiteFacts
+from tasks.frameworks.thoughts import has_thoughts
 from warehouse.ledger.tables import Row
 from warehouse.ledger.verdicts import Finding, Reason, Severity
 
@@ -70,6 +72,7 @@ ANY_SUSPECT = Bounds(0.0, 1.0)  # one of three that is cut off moves the score b
 
 JUDGED_HERE = frozenset({
     Reason.TRUNCATED, Reason.BLANK_OUTPUT, Reason.UNREADABLE_ANSWERS, Reason.EXTRACTORS_DISAGREE, Reason.AT_CHANCE,
+    Reason.NO_THINKING,
 })  # fmt: skip
 """What these guards may say; a later grading takes it back and says it anew."""
 
@@ -190,6 +193,37 @@ def _guessed(answers: _Answers, level: float) -> Finding | None:
     if found is None or not wrong:
         return found
     return found._replace(sentence=found.sentence + answers.shown(wrong[0]))
+
+
+SWITCHES = ("enable_thinking", "thinking")
+"""Arguments of chat templates that turn thinking on and off (Qwen, Gemma, GLM; DeepSeek, Granite, Kimi)."""
+
+
+def asks_for_thinking(model: Model) -> bool:
+    """Whether the model's answers must have thoughts: its template is told to think, or it names a parser for them."""
+    switches = [model.chat_template_kwargs[name] for name in SWITCHES if name in model.chat_template_kwargs]
+    return all(switches) if switches else model.reasoning_parser is not None
+
+
+def thinks(exchange: Row) -> bool:
+    """Whether an answer has thoughts: apart from its body, or in it between marks that are known."""
+    return bool((exchange["reasoning"] or "").strip()) or has_thoughts(exchange["body"] or "")
+
+
+def no_thinking(model: Model, thought: Collection[bool]) -> Finding | None:
+    """Of all answers of a step, one at least must have thoughts (`thinks`) where they are asked for.
+
+    Otherwise thoughts in a format that nobody knows may have been graded, or the model answered without any.
+    """
+    if not thought or any(thought) or not asks_for_thinking(model):
+        return None
+    parser = model.reasoning_parser or "none"
+    sentence = (
+        f"thinking is asked for (chat_template_kwargs {model.chat_template_kwargs}, reasoning_parser {parser}), and "
+        f"none of {len(thought)} answers has any: name the reasoning_parser that vLLM has for {model.name}, or "
+        "turn thinking off with chat_template_kwargs {enable_thinking: false}"
+    )
+    return Finding(Reason.NO_THINKING, "suspect", sentence)
 
 
 READINGS = ("last_in_body", "strict", "flexible", "first")  # columns of `eval_samples`: letters by reader

@@ -26,7 +26,7 @@ from tasks.evals.progress import Pace, at_once, generated, progress
 from tasks.evals.response_log import ResponseLog
 from tasks.frameworks.job import Item, Job, Result, Task
 from tasks.frameworks.process import FrameworkFailed, Frameworks
-from tasks.guards.answers import Judge, gate_findings, in_full, step_findings
+from tasks.guards.answers import Judge, gate_findings, in_full, no_thinking, step_findings, thinks
 from tasks.host import environments
 from tasks.host.environment_spec import user_cache
 from warehouse.ledger.steps import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
@@ -58,7 +58,8 @@ async def measure(ctx: StepContext, spec: EvalStep) -> list[Judgement]:
     async with _asker(ctx, spec, ready, known) as asking:
         asked = await asking.ask(ready.items, spec.samples)
     await _keep(ctx, spec, asked, ready, step_findings)
-    return [judge(None, None, step_findings(asked.rows, spec.suite, asked.exchanges))]
+    found = step_findings(asked.rows, spec.suite, asked.exchanges)
+    return [judge(None, None, [*found, _without_thinking(ctx, asked)])]
 
 
 async def smoke(ctx: StepContext, spec: EvalStep, items: int) -> list[Finding | None]:
@@ -72,7 +73,11 @@ async def smoke(ctx: StepContext, spec: EvalStep, items: int) -> list[Finding | 
             if {finding.reason for finding in found if finding.severity == "rejected"} != {Reason.AT_CHANCE}:
                 break
     await _keep(ctx, spec, asked, ready, gate_findings)
-    return [*found]
+    return [*found, _without_thinking(ctx, asked)]
+
+
+def _without_thinking(ctx: StepContext, asked: Asked) -> Finding | None:
+    return no_thinking(ctx.cell.model, [thinks(exchange) for exchange in asked.exchanges])
 
 
 def _items(spec: EvalStep, tell: Callable[[str], None]) -> Prepared:

@@ -15,7 +15,7 @@ from tasks.client import Reply
 from tasks.context import Progress, StepContext
 from tasks.evals.extractors import bracketed, last_bracketed
 from tasks.family.words import KINDS, Question, questions
-from tasks.frameworks.job import THOUGHT
+from tasks.frameworks.thoughts import without_thoughts
 from tasks.guards.answers import EVAL_CHANCE_P, NONE_ALLOWED, SMOKE_CHANCE_P, at_chance, blank_output, truncated
 from tasks.prompts import Prompt
 from warehouse.ledger.steps import EVAL_ITEMS
@@ -93,7 +93,7 @@ def _right(rows: Sequence[dict[str, Any]]) -> int:
 
 def last_letter(body: str) -> str | None:
     """Extractor `last-letter`: the last `(X)` of the body, thoughts removed; None if it has no letter."""
-    return last_bracketed(LETTERS, THOUGHT.sub("", body))
+    return last_bracketed(LETTERS, without_thoughts(body))
 
 
 def first_letter(reasoning: str, body: str) -> str | None:

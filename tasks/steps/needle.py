@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from configs.errors import SpecsweepError
 from configs.steps.needle import NeedleStep, condition_name
 from tasks.context import Progress, StepContext
-from tasks.frameworks.job import THOUGHT
+from tasks.frameworks.thoughts import without_thoughts
 from tasks.guards.answers import ANY_SUSPECT, blank_output, truncated
 from tasks.prompts import TOKENS_PER_WORD, CountTokens, Cut, Prompt, cut, prompt_seed, words_of
 from warehouse.ledger.steps import NEEDLES
@@ -154,7 +154,7 @@ def needle_of(*place: int, chat: bool = True) -> Needle:
 
 def last_number(body: str) -> str | None:
     """Extractor `exact`: digits of the last number in the body, thoughts removed; `4,829,173` is one number."""
-    found = _NUMBER.findall(THOUGHT.sub("", body))
+    found = _NUMBER.findall(without_thoughts(body))
     return re.sub(r"\D", "", found[-1]) if found else None
 
 

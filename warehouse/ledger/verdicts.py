@@ -37,6 +37,7 @@ class Reason(StrEnum):
     AT_CHANCE = "at_chance"  # a score that guessing could have reached
     EXTRACTORS_DISAGREE = "extractors_disagree"  # the answer read elsewhere gives another score: a diagnostic
     UNREADABLE_ANSWERS = "unreadable_answers"  # answers in which no reader finds an answer
+    NO_THINKING = "no_thinking"  # thinking was asked for, and no answer has any: none was done, or it was graded
     TRUNCATION_DIFFERS = "truncation_differs"  # more, or fewer, answers cut off than AR's: one of them rambles
     ARGV_DIFFERS = "argv_differs"  # speed and accuracy of the cell were not measured on equally started engines
     IMPOSSIBLE_SPEED = "impossible_speed"  # faster than the memory bandwidth of the machine allows

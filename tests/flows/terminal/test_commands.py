@@ -21,6 +21,7 @@ from flows.terminal import run as preparing
 from flows.terminal.cli import app
 from flows.terminal.regrade import regrade
 from flows.terminal.run import prepare
+from tasks.evals.extractors import VERSION
 from tasks.host import environments
 from tests.flows.conftest import Finish
 from tests.graded_run import write_graded_run
@@ -211,7 +212,7 @@ def test_only_the_reading_and_what_follows_from_it_changes(ledger: Ledger) -> No
 
 
 def test_answers_that_todays_readers_graded_are_left_alone(ledger: Ledger) -> None:
-    write_graded_run(ledger, version=1)
+    write_graded_run(ledger, version=VERSION)
     before = contents(Path(ledger.store.url) / "runs")
     states = [graded.state for graded in regrade(ledger, None, dry_run=False)]
     assert states == ["unchanged", "unchanged", "no response log"]

@@ -159,6 +159,43 @@ def test_the_gate_stops_a_cell_and_shows_an_answer(lie: str, refused: dict[str, 
     assert not list(run.folder.rglob("steps/eval-gpqa")), "no evaluation was begun"
 
 
+LEFT = """
+name: fake-suite
+steps:
+  - {{step: smoke, items: 5}}
+  - {{step: {step}, dataset: twin, items: 12, max_tokens: 64, concurrency: 8, seed: 6}}
+"""
+
+THOUGHTS_LEFT: dict[str, tuple[str, list[str]]] = {
+    "gemma_thoughts": ("eval-gpqa", []),
+    "mistral_thoughts": ("eval-gpqa-inspect", []),
+    "harmony_thoughts": ("eval-kmmlu", []),
+    "bare_thoughts": ("eval-ifeval", ["no_thinking"]),
+    "unthinking": ("eval-gpqa", ["no_thinking"]),
+}
+"""What the engine leaves in the body, a step of each framework, and what is found in the step's answers."""
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> dict[str, tuple[FakeRun, int, str]]:
+    steps = {lie: step for lie, (step, _) in THOUGHTS_LEFT.items()}
+    runs = {lie: FakeRun(tmp_path_factory.mktemp(lie), suite=LEFT.format(step=step)) for lie, step in steps.items()}
+    started = {lie: run.start(node_python, lie) for lie, run in runs.items()}
+    return {lie: (runs[lie], *ended(process)) for lie, process in started.items()}
+
+
+@pytest.mark.slow(5)
+@pytest.mark.parametrize("lie", THOUGHTS_LEFT)
+def test_thoughts_in_another_format_are_not_graded(lie: str, left: dict[str, tuple[FakeRun, int, str]]) -> None:
+    """Every thought says A. Where marks show its end, no guard fires; else the step is suspect. Scores are right."""
+    (run, code, said), (step, reasons) = left[lie], THOUGHTS_LEFT[lie]
+    assert code == 0, said
+    samples = run.rows(step, "eval_samples")
+    assert len(samples) == 12 and all(row["correct"] for row in samples)
+    assert list(run.commit(step).reasons) == reasons
+    assert [row["framework_correct"] for row in samples if step in ("eval-gpqa", "eval-ifeval")] in ([True] * 12, [])
+
+
 SAME = """
 name: fake-suite
 steps:

@@ -3,6 +3,7 @@
 import pytest
 
 from tasks.evals.extractors import Readings, letter_of, read
+from tasks.frameworks.thoughts import without_thoughts
 
 ABCD, ABCDE, A_TO_J = "ABCD", "ABCDE", "ABCDEFGHIJ"
 
@@ -194,12 +195,30 @@ def test_the_other_readers_fall_where_they_are_known_to_fall() -> None:
 
 
 @pytest.mark.parametrize(
+    "thoughts",
+    [
+        "<think>Is it (A)? (B)? No. The answer is (A).</think>\n\n", "[THINK]The answer is (A). (B)?[/THINK]",
+        "<|channel>thought\nThe answer is (A). (B)\n<channel|>", "thought\nThe answer is (A). (B)\n",
+        "analysisThe answer is (A). (B)assistantfinal", "<thought>The answer is (A). (B)</thought>\n",
+        "<|channel|>analysis<|message|>The answer is (A). (B)<|end|><|start|>assistant<|channel|>final<|message|>",
+    ],
+)  # fmt: skip
+def test_no_reader_but_the_trap_reads_thoughts(thoughts: str) -> None:
+    """Otherwise `extractors_disagree` stops a cell that is read rightly."""
+    assert read(ABCD, "", thoughts + "**C**")[:3] == ("C", None, None)
+    assert read(ABCD, "", thoughts + "The answer is (C).") == Readings("C", "C", "C", "A")
+    left = without_thoughts(thoughts + "Well.")
+    assert left.strip() == "Well." and without_thoughts(left) == left
+
+
+@pytest.mark.parametrize(
     "looped",
     [
         "\\boxed{", "answer is ", "<think>", "(A) or ", "not ", " ", "-", "**Answer:** ", "\n", ". ", "(", "( A",
         "(A) is ", "A, ", "정답은 A가 아니라 ", "A가 아니라 ", "A, B 중 ", "answer to ", "correct option of ",
         "\\text{", "\\text{}", "<answer>", "(A) is the correct answer: ", "D is correct. ", "(B)가 정답 ",
-        "rule out ", "option ", "| A |", "'", "is the ",
+        "rule out ", "option ", "| A |", "'", "is the ", "[THINK]", "thought\n", "<|channel|>analysis", "if ", "? ",
+        "A) ", "선택 ", "选", "students often ", "Question: ", "it is ", "\"answer\": ", "The answer is B (C) ",
     ],
 )  # fmt: skip
 def test_a_model_that_loops_is_read_in_no_time(looped: str) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from configs.cell import Model
 from configs.steps.eval import EvalStep
+from tasks.evals.extractors import VERSION
 from tasks.evals.grading import MetricMissing, Paired, PairingError, clustered, paired, sample_row, score_rows
 from tasks.evals.regrade import Regraded, RegradeError, regraded
 from tasks.frameworks.job import Item, Result, Sample, Score
@@ -40,11 +42,13 @@ def test_a_graded_answer_has_every_reading_and_says_that_it_is_cut_off_or_blank(
     assert read == dict(last_in_body="C", strict=None, flexible="A", first="B", framework_answer="[invalid]")
     assert (row["correct"], row["framework_correct"], row["truncated"], row["blank"]) == (True, False, False, False)
     assert (row["suite"], row["framework"], row["category"], row["extractor_version"]) == (
-        "eval-gpqa", "lm-eval", "colours", 1,
+        "eval-gpqa", "lm-eval", "colours", VERSION,
     )  # fmt: skip
     assert encode(EVAL_SAMPLES, [IDENTITY | row])
     cut = row_of(1, "C", None, "The answer is (C), but", finish="length")
     assert (cut["correct"], cut["truncated"], cut["blank"]) == (False, True, True)
+    thinking = row_of(1, "C", "thought\nPerhaps.\nThe answer is (C)", finish="length")
+    assert (thinking["correct"], thinking["truncated"], thinking["last_in_body"]) == (False, True, None)
     stopped = row_of(1, "C", "<think>The answer is (C)</think> \n")
     assert (stopped["correct"], stopped["truncated"], stopped["blank"]) == (False, False, True)
 
@@ -130,6 +134,9 @@ def test_a_metric_that_is_not_there_is_an_error_that_names_those_that_are(report
         score_rows([row_of(1, "C", "(C)")], [result([], scores, "inspect")], EvalStep(step="eval-gpqa-inspect"), None)
 
 
+PLAIN = Model(name="m", family="m", hub_id="m/m", total_params_b=1, active_params_b=1)
+
+
 def again(verdict: Any, reasons: list[str], details: list[str] | None, logged: int = 8, **changed: Any) -> Regraded:
     """Eight answers graded again: six right. `changed` is what the older readers made of each."""
     answers = gpqa_answers()
@@ -139,14 +146,14 @@ def again(verdict: Any, reasons: list[str], details: list[str] | None, logged: i
         committed_at="2026-11-22T00:00:00Z", parts=(),
     )  # fmt: skip
     row = {"condition": None, "mode": None, "verdict": verdict, "reasons": reasons, "details": details}
-    return regraded(GRADED_GPQA, commit, samples, [each.exchange for each in answers[:logged]], [], [row])
+    return regraded(PLAIN, GRADED_GPQA, commit, samples, [each.exchange for each in answers[:logged]], [], [row])
 
 
 def test_only_what_todays_readers_and_bounds_say_otherwise_changes() -> None:
     assert not again("ok", [], []).changed
     other = again("ok", [], None, extractor_version=0)
     assert (other.changed, other.outdated, other.is_due) == (False, 8, True), "another version that reads the same"
-    assert {row["extractor_version"] for row in other.grading.tables[EVAL_SAMPLES]} == {1}
+    assert {row["extractor_version"] for row in other.grading.tables[EVAL_SAMPLES]} == {VERSION}
     found = again("suspect", ["truncated"], ["3 of 8 answers were cut off"])
     assert found.changed and not found.changes, "a new bound changes the verdict though every reading stands"
     assert (found.grading.verdict, found.grading.reasons) == ("ok", ())
@@ -167,6 +174,38 @@ def test_a_rejection_that_bad_readings_explain_falls_with_them() -> None:
     assert row["details"] == ["max_model_len differs"]
     [change] = found.changes
     assert (change.reader, change.before, change.after, change.items) == ("last-in-body", 0.0, 0.75, 8)
+
+
+@pytest.mark.parametrize(
+    ("said", "asked_to_think", "reasons"),
+    [
+        ("<think>(A)?</think>**C**", True, ()),
+        ("[THINK]The answer is (A).[/THINK]**C**", True, ()),
+        ("thought\nThe answer is (A), or so.\n**C**", True, ("no_thinking",)),
+        ("thought\nThe answer is (A), or so.\n**C**", False, ()),
+    ],
+)
+def test_old_answers_with_thoughts_in_them_are_graded_again(
+    said: str, asked_to_think: bool, reasons: tuple[str, ...]
+) -> None:
+    """As version 1 had them: the thoughts' letter counted, or was the other reader's and stopped the cell."""
+    asked = [item(number, "C") for number in range(20)]
+    logged = [exchange(each, said) for each in asked]
+    pairs = [Paired(each, graded(each, said), one) for each, one in zip(asked, logged, strict=True)]
+    old = {"last_in_body": "A", "flexible": "B", "correct": False, "extractor_version": 1}
+    samples = [sample_row(each, GPQA, 0) | old for each in pairs]
+    sentences = ["0 of 20 right", "readers find the same letter in 0%"]
+    row = {"condition": None, "mode": None, "verdict": "rejected", "details": sentences}
+    row["reasons"] = ["at_chance", "extractors_disagree"]
+    commit = Commit(
+        step="eval-gpqa", attempt=1, owner="o", verdict="rejected", reasons=("at_chance", "extractors_disagree"),
+        wall_s=1.0, committed_at="2026-11-22T00:00:00Z", parts=(),
+    )  # fmt: skip
+    model = PLAIN.model_copy(update={"chat_template_kwargs": {"enable_thinking": asked_to_think}})
+    found = regraded(model, GPQA, commit, samples, logged, [], [row])
+    assert (found.grading.reasons, found.grading.verdict) == (reasons, "suspect" if reasons else "ok")
+    assert all(each["correct"] for each in found.grading.tables[EVAL_SAMPLES])
+    assert {each["extractor_version"] for each in found.grading.tables[EVAL_SAMPLES]} == {VERSION}
 
 
 def test_an_answer_that_is_not_on_the_response_log_is_refused() -> None:

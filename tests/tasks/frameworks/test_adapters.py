@@ -190,10 +190,14 @@ def test_odd_records_are_paired_with_their_own_answers_and_swapped_prompts_are_r
 
 @every_entry
 def test_thoughts_that_the_engine_left_in_the_body_are_not_graded(asking: Asking) -> None:
-    """As with a model whose recipe names no reasoning parser."""
-    thoughts = "<think>정답: (A) The answer is (A). ANSWER: A, or so</think>\n\n"
+    """As with a model whose recipe names no reasoning parser, or another family's."""
+    marks = ["<think>{}</think>\n\n", "[THINK]{}[/THINK]", "<|channel>thought\n{}\n<channel|>", "thought\n{}\n"]
+    thoughts = [each.format("정답: (A) The answer is (A).\nANSWER: A") for each in marks]
     form = FORMS[asking.entry.framework]
-    answers = {item.item_id: thoughts + form.format(letter=item.gold) for item in asking.odd()}
+    answers = {
+        item.item_id: thoughts[number % len(thoughts)] + form.format(letter=item.gold)
+        for number, item in enumerate(asking.odd())
+    }
     result = asking.run(asking.odd(), do="grade", plain=False, answers=answers)
     assert [sample.correct for sample in result.samples] == [True] * len(answers), result.samples
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from configs.cell import Model
 from configs.evals.suites import GPQA, IFEVAL, MMLU_PRO
 from tasks.family import words
-from tasks.guards.answers import EXCERPT_CHARS, excerpt, gate_findings, in_full, step_findings
+from tasks.guards.answers import EXCERPT_CHARS, excerpt, gate_findings, in_full, no_thinking, step_findings, thinks
 from tasks.guards.text import degenerate_text, improbable_text, repeated_share, text_columns
 from warehouse.ledger.tables import Row
 from warehouse.ledger.verdicts import Reason
@@ -253,6 +254,28 @@ def test_a_whole_evaluation_is_judged_by_shares(odd: int, changed: dict[str, Any
 )
 def test_the_gate_wants_five_good_answers(odd: int, changed: dict[str, Any], said: list[tuple[str, str]]) -> None:
     assert [(found.reason, found.severity) for found in gate_findings(rows(5, odd, **changed), GPQA)] == said
+
+
+@pytest.mark.parametrize(
+    ("model", "answers", "is_found"),
+    [
+        ({"chat_template_kwargs": {"enable_thinking": True}}, [("", "C"), (None, "C")], True),
+        ({"chat_template_kwargs": {"thinking": True}}, [(None, "thought\nperhaps A\nC")], True),
+        ({"reasoning_parser": "qwen3"}, [(" \n", "C")], True),
+        ({"reasoning_parser": "qwen3"}, [("", "C"), ("easy", "C")], False),
+        ({"reasoning_parser": "qwen3"}, [("", "[THINK]easy[/THINK]C")], False),
+        ({"reasoning_parser": "qwen3", "chat_template_kwargs": {"enable_thinking": False}}, [("", "C")], False),
+        ({}, [("", "C")], False),
+        ({"reasoning_parser": "qwen3"}, [], False),
+    ],
+)
+def test_where_thinking_is_asked_for_one_answer_at_least_has_thoughts(
+    model: dict[str, Any], answers: list[tuple[str | None, str]], is_found: bool
+) -> None:
+    asked = Model(name="m", family="m", hub_id="m/m", total_params_b=1, active_params_b=1, **model)
+    found = no_thinking(asked, [thinks({"reasoning": thought, "body": body}) for thought, body in answers])
+    assert (found and (found.reason, found.severity)) == ((Reason.NO_THINKING, "suspect") if is_found else None)
+    assert found is None or "name the reasoning_parser" in found.sentence
 
 
 def test_instructions_need_no_letters_but_somebody_has_to_follow_one() -> None:
