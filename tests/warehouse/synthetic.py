@@ -130,7 +130,7 @@ class DemoRun:
         self.ledger.write_plan(self.plan)
 
     def planned(self, technique: str, k: int | None = None, *, eight_bit: bool = False) -> PlannedCell:
-        found = (each for each in self.plan.cells if (each.cell.precision.name != "bf16") == eight_bit)
+        found = (each for each in self.plan.cells if (each.cell.precision.name == "fp8_per_channel") == eight_bit)
         return next(each for each in found if (each.cell.technique.name, each.cell.k) == (technique, k))
 
     def key(self, technique: str, k: int | None = None, *, eight_bit: bool = False) -> str:

@@ -245,8 +245,8 @@ def rented(tmp_path: Path) -> Rented:
     [
         ((ON_DEMAND,), {}, "use_spot is false in the sweep's task (cloud.task)"),
         ((), {"on_demand_after": 0}, "lost 0 machines (cloud.on_demand_after: 0)"),
-        ((), {"finish_by_h": 3}, "6.2 h of work left, 3.0 h to cloud.finish_by_h"),
-        ((), {"finish_by_h": 6.4}, "6.2 h of work left, 6.4 h to cloud.finish_by_h"),  # no time for another machine
+        ((), {"finish_by_h": 3}, "6.6 h of work left, 3.0 h to cloud.finish_by_h"),
+        ((), {"finish_by_h": 6.8}, "6.6 h of work left, 6.8 h to cloud.finish_by_h"),  # no time for another machine
     ],
 )
 def test_what_would_be_rented_on_demand_is_planned_so_and_its_budget_has_to_bear_it(
@@ -284,5 +284,5 @@ def test_a_deadline_counts_from_the_run_s_start_and_asks_nothing_of_what_is_meas
     assert expected(plan, ledger).spot
     began_s = ledger.clock.now_s() - 7 * 3600
     os.utime(Path(ledger.store.uri(f"{ledger.root}/plan.json")), (began_s, began_s))
-    assert expected(plan, ledger).why_on_demand == "6.2 h of work left, 5.0 h to cloud.finish_by_h"
+    assert expected(plan, ledger).why_on_demand == "6.6 h of work left, 5.0 h to cloud.finish_by_h"
     assert expected(rented(), ledger).spot
