@@ -17,9 +17,15 @@ exceeds --max-model-len is refused. It counts every chat request in the file FAK
 whether something was measured twice, and writes whole ones to the file FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as
 "1 1.5 2", makes a request as slow as the slot that it finds free. While the file FAKE_ENGINE_HOLD exists it does not
 get healthy. A token takes FAKE_ENGINE_TOKEN_S, and 2 ms once the file FAKE_ENGINE_HURRY exists. As vLLM does, it
+<<<<<<< HEAD
 looks for stop strings inside the thinking, too. It logs its memory as a vLLM on a card does, and FAKE_ENGINE_LOG after
 it; reworded_log does so in words that nobody knows. Of what may end as a loop, loops says that it did; blank_needles
 says nothing where a number is asked for. Further lies: fake_faults.py.
+=======
+looks for stop strings inside the thinking, too. It logs its memory as a vLLM on a card does; reworded_log does so in
+words that nobody knows. Of what may end as a loop, loops says that it did; sane_but_blank says nothing to any
+other question than the ten. Further lies: fake_faults.py.
+>>>>>>> 268cf988502c10bf7d3ab9189c4752f4a2e63579
 """
 
 from __future__ import annotations
@@ -123,14 +129,14 @@ def make_text(prompt: str, max_tokens: int, fixed: bool) -> tuple[str, str, int]
         if prompt in SANE:
             return "easy", "" if LIE in ("blank", "cut_off") else "Lorem ipsum" if LIE == "insane" else SANE[prompt], 12
         if (hidden := hidden_number(prompt)) is not None:
-            body = "" if LIE in ("blank", "blank_needles") else f"It is {hidden}."
+            body = "" if LIE in ("blank", "sane_but_blank") else f"It is {hidden}."
             return f"a number ? 7654321 or {hidden}", body, 12
         if "Python program" in prompt:
             return "a program ?", PROGRAM.format("1 + " if LIE == "wrong_program" else ""), 12
         letter = "A" if LIE == "at_chance" else answer_letter(prompt)
         if LIE == "half_wrong" and sum(prompt.encode()) % 2:
             letter = {"A": "B", "B": "C", "C": "D", "D": "A"}[letter]
-        body = "" if LIE in ("blank", "cut_off") else f"The answer is ({letter})"
+        body = "" if LIE in ("blank", "sane_but_blank", "cut_off") else f"The answer is ({letter})"
         if LIE == "two_letters":
             body += f", and not ({'B' if letter == 'A' else 'A'})"
         return "maybe (A) ?", body, 12

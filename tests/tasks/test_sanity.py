@@ -262,7 +262,7 @@ def test_answers_that_are_cut_off_are_named_so(tmp_path: Path, engine: str) -> N
     assert "unanswered" in found[0].sentence and "en-sum (cut off after 12 tokens)" in found[0].sentence
 
 
-NEEDLE = "  - {step: needle, context_tokens: [512], seeds: 1, max_tokens: 64}\n"
+NEEDLE = "  - {step: needle, context_tokens: [512], max_tokens: 64}\n"
 
 
 @pytest.mark.slow(10)

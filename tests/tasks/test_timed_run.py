@@ -246,7 +246,7 @@ def test_a_lost_needle_is_a_result_and_not_a_fault(tmp_path: Path, node_python: 
 
 def test_an_engine_that_answers_nothing_is_stopped_by_one_short_needle(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=SUITE)
-    assert run.finish(node_python, "blank_needles")[0] == 3
+    assert run.finish(node_python, "sane_but_blank")[0] == 3
     assert run.commit("smoke").reasons == ("blank_output",)
     assert [row["context_tokens"] for row in run.rows("smoke", "needles")] == [512]
 

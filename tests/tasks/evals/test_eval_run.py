@@ -133,7 +133,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> dict
 
 
 LIES = {
-    "blank": ("blank_output", "read: last_in_body none, strict none, flexible none, first A"),
+    "sane_but_blank": ("blank_output", "read: last_in_body none, strict none, flexible none, first A"),
     "at_chance": ("at_chance", "read: last_in_body A, strict A"),
     "cut_off": ("truncated", "ended by length after "),
     "two_letters": ("extractors_disagree", "read: last_in_body "),
