@@ -17,15 +17,9 @@ exceeds --max-model-len is refused. It counts every chat request in the file FAK
 whether something was measured twice, and writes whole ones to the file FAKE_ENGINE_BODIES. FAKE_ENGINE_SLOTS, such as
 "1 1.5 2", makes a request as slow as the slot that it finds free. While the file FAKE_ENGINE_HOLD exists it does not
 get healthy. A token takes FAKE_ENGINE_TOKEN_S, and 2 ms once the file FAKE_ENGINE_HURRY exists. As vLLM does, it
-<<<<<<< HEAD
 looks for stop strings inside the thinking, too. It logs its memory as a vLLM on a card does, and FAKE_ENGINE_LOG after
-it; reworded_log does so in words that nobody knows. Of what may end as a loop, loops says that it did; blank_needles
-says nothing where a number is asked for. Further lies: fake_faults.py.
-=======
-looks for stop strings inside the thinking, too. It logs its memory as a vLLM on a card does; reworded_log does so in
-words that nobody knows. Of what may end as a loop, loops says that it did; sane_but_blank says nothing to any
-other question than the ten. Further lies: fake_faults.py.
->>>>>>> 268cf988502c10bf7d3ab9189c4752f4a2e63579
+it; reworded_log does so in words that nobody knows. Of what may end as a loop, loops says that it did; sane_but_blank
+says nothing to any other question than the ten. Further lies: fake_faults.py.
 """
 
 from __future__ import annotations
