@@ -101,8 +101,8 @@ def _read_again(
             row = samples[index]
             details = json.loads(row["details"] or "{}")
             now[index] = {**row, **marks(spec.suite, row["gold"], details, exchange)}
-            said[index] = {name: (exchange[name] or "")[-EXCERPT_CHARS * 2 :] for name in ("body", "reasoning")}
-            said[index] |= {"thinks": thinks(exchange)}
+            ends = {name: (exchange[name] or "")[-EXCERPT_CHARS * 2 :] for name in ("body", "reasoning")}
+            said[index] = {**ends, "thinks": thinks(exchange)}
     lost = [row["item_id"] for index, row in enumerate(samples) if index not in now]
     if lost:
         raise RegradeError(
