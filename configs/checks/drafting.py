@@ -84,7 +84,7 @@ def _limits(cell: Cell) -> Iterator[tuple[int, str]]:
         yield scheduled, f"{technique.name!r} drafts {scheduled} at the most, whatever the batch"
     room = cell.serving.max_model_len
     yield room - 1, f"a request has {room} tokens at the most (max_model_len)"
-    at_once = argument(words, "--max-num-batched-tokens") or ""
+    at_once = argument(words, "max_num_batched_tokens") or ""
     if at_once.isdecimal():  # a step checks the draft and the token behind it
         yield int(at_once) - 1, f"a step works on {at_once} tokens at the most (--max-num-batched-tokens)"
 

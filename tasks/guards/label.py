@@ -77,7 +77,7 @@ def _kinds(words: str) -> set[str]:
 
 def _bytes(cell: Cell, loaded: Loaded) -> str | None:
     """Of engines whose one copy is on its cards, and has no draft beside it."""
-    spread = cell.cards != cell.cards_a_copy or argument(cell.engine_words, "--cpu-offload-gb") is not None
+    spread = cell.cards != cell.cards_a_copy or argument(cell.engine_words, "cpu_offload_gb") is not None
     if loaded.weights_bytes is None or cell.technique.drafts or spread:
         return None
     parameters = cell.model.total_params_b * 1e9 / cell.cards_a_copy

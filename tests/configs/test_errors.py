@@ -66,7 +66,7 @@ MISTAKES = {
          "accepted: up to 4096"]),
     "a model by its name on the hub": ("model: tiny-gemma4", "model: google/gemma-4-12B-it",
         ["cells[0].model", "did you mean 'gemma-4-12b'?"]),
-    "a model by a name like that": ("model: tiny-gemma4", "model: Qwen/Qwen3.6-27B-FP8",
+    "a model by a name like that": ("model: tiny-gemma4", "model: Qwen/Qwen-3.6-27B",
         ["cells[0].model", "did you mean 'qwen3.6-27b'?"]),
     "a gpu by its name in the catalogue": ("gpu: cpu", "gpu: H100-80GB", ["gpu", "did you mean 'h100'?"]),
     "a gpu by its name by the driver": ("gpu: cpu", "gpu: NVIDIA L40S", ["gpu", "did you mean 'l40s'?"]),

@@ -66,8 +66,8 @@ def test_a_folder_is_a_checkpoint_whose_files_are_its_revision(
     assert cell(str(copied))[1] == after[1]
 
 
-RENTED = {"engine": "vllm", "gpu": "h100\ncloud: {task: h100-spot}", "suite": "own-gpu",
-          "serving": "{max_model_len: 12288}"}  # fmt: skip
+RENTED = {"engine": "vllm", "gpu": "h100\ncloud: {task: h100-spot}", "suite": "tiny-quick",
+          "serving": "{max_model_len: 4096}"}  # fmt: skip
 
 FOLDERS = {
     "gone": ("/no/such/folder", "", {}, ["my-model.yaml:3: hub_id: '/no/such/folder' isn't a folder", "id of the hub"]),
