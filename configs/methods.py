@@ -11,8 +11,6 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic_core import PydanticCustomError
 
-PINNED_VLLM = "0.32.0"
-
 MOST_K = 128
 """Tokens of a draft that vLLM checks at the most: `MAX_SPEC_LEN`, v1/sample/rejection_sampler.py.
 

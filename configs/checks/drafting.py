@@ -13,7 +13,8 @@ from typing import Any
 from configs.cell import Cell, Technique, argument
 from configs.checkout import ROOT
 from configs.files import Fault
-from configs.methods import MOST_K, PINNED_VLLM, SCHEDULE
+from configs.methods import MOST_K, SCHEDULE
+from configs.vllm_arguments import PINNED
 
 FAMILY = ROOT / "tasks" / "family" / "weights"
 """Folders of the demo family's shipped members."""
@@ -41,9 +42,8 @@ def method_faults(technique: Technique) -> Iterator[Fault]:
 def drafting_faults(cell: Cell) -> Iterator[Fault]:
     """What its engine can't draft with, and a K that no step of it can draft, by the row's field."""
     technique, engine = cell.technique, cell.engine
-    is_pinned = engine.on_cpu or (engine.command is None and f":v{PINNED_VLLM}" in (engine.image or ""))
-    if engine.kind == "vllm" and is_pinned and technique.facts.unserved:
-        problem = f"vLLM {PINNED_VLLM} knows {technique.canonical} by name only: {technique.facts.unserved}"
+    if engine.is_pinned and technique.facts.unserved:
+        problem = f"vLLM {PINNED} knows {technique.canonical} by name only: {technique.facts.unserved}"
         yield ("technique",), f"{problem}; accepted: an engine with a `command` of your own whose vLLM has it"
     if engine.kind == "vllm" and SCHEDULE in technique.speculative_config:
         problem = f"{technique.name!r} has {SCHEDULE}, which only generate() knows"
@@ -73,7 +73,7 @@ def _of_k(cell: Cell, k: int) -> Iterator[str]:
 def _limits(cell: Cell) -> Iterator[tuple[int, str]]:
     """Most tokens of a draft, each with its reason; at least one."""
     technique, words = cell.technique, cell.engine_words
-    yield MOST_K, f"no step checks a draft of more than {MOST_K} tokens (vLLM {PINNED_VLLM})"
+    yield MOST_K, f"no step checks a draft of more than {MOST_K} tokens (vLLM {PINNED})"
     if (trained := technique.facts.most_of(drafter_config(cell))) is not None:
         yield trained, f"its draft was trained to draft {trained} at once"
     if technique.canonical == "suffix":

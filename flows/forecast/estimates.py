@@ -30,6 +30,7 @@ from configs.steps import smoke
 from configs.steps.eval import EvalStep
 from configs.steps.smoke import SmokeStep
 from configs.visits import Measurement, Start
+from tasks.guards.answers import asks_for_thinking
 
 BANDWIDTH_EFFICIENCY = 0.8
 """Share of the data sheet's memory bandwidth that decoding reaches; fitted to the five AR rows
@@ -271,6 +272,13 @@ def assumptions(plan: Plan, *, spot: bool) -> tuple[str, ...]:
     said += [
         f"{name}: its method {technique.method} is an older name of vLLM's for {technique.canonical}, and served so."
         for name, technique in named_else.items()
+    ]
+    models = {cell.model.name: cell.model for cell in cells}
+    thinking = [name for name, model in models.items() if asks_for_thinking(model) and model.reasoning_parser is None]
+    said += [
+        f"{name} is told to think, and its file names no reasoning_parser: thoughts in a format that we don't know "
+        "would be graded, and answers without any are suspect."
+        for name in thinking
     ]
     said += [
         f"Several requests at a time each run at {BATCH_EFFICIENCY:.0%} of that.",

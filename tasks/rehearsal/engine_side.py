@@ -139,6 +139,7 @@ def _configured(config: Any) -> dict[str, Any]:
         "method": speculative and speculative.method,
         "k": speculative and speculative.num_speculative_tokens,
         "draft_architecture": _draft_of(config) and _draft_of(config).architectures[0],
+        "draft_numbers": _numbers_of(_draft_of(config)),
         "full_graphs": bool(config.compilation_config.cudagraph_mode.has_full_cudagraphs()),
     }
 
@@ -148,6 +149,13 @@ def _draft_of(config: Any) -> Any:
     speculative = config.speculative_config
     drafts = speculative is not None and speculative.method not in ("ngram", "ngram_gpu", "suffix", "custom_class")
     return speculative.draft_model_config if drafts else None
+
+
+def _numbers_of(model: Any) -> dict[str, int]:
+    """The whole numbers of a model's config.json, those of its language model included."""
+    told = {} if model is None else model.hf_config.to_dict()
+    of_text = told.get("text_config") or {}
+    return {name: number for name, number in (of_text | told).items() if type(number) is int}
 
 
 @contextmanager

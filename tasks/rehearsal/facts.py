@@ -59,6 +59,7 @@ class Facts(BaseModel):
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     cards: int | None = None
+    draft_numbers: dict[str, int] = {}
     full_graphs: bool = False
     layers: tuple[Layers, ...] = ()
     weights_bytes: int | None = None
@@ -94,7 +95,8 @@ class Finding(Frozen):
 
 def findings(cell: Cell, gpu: Gpu, facts: Facts, steps: Sequence[MeasuredStep]) -> list[Finding]:
     """What is wrong with a cell, refusals first. Of an engine that isn't the pinned release, all are remarks."""
-    found = [*_of_error(facts), *_of_label(cell, facts), *_of_memory(cell, gpu, facts), *_of_suite(cell, facts, steps)]
+    found = [*_of_error(facts), *_of_label(cell, facts), *_of_memory(cell, gpu, facts), *_of_draft(cell, facts)]
+    found += _of_suite(cell, facts, steps)
     found += [_remark("vLLM", "warns", warning) for warning in facts.warnings]
     if facts.architecture is not None and not facts.own_class:
         found.append(_remark("model", facts.architecture, f"vLLM {PINNED} has no class for it: Transformers' is used"))
@@ -184,6 +186,14 @@ def _of_memory(cell: Cell, gpu: Gpu, facts: Facts) -> Iterator[Finding]:
         limit = f"each request needs a block for its state, and {facts.blocks} fit"
         remedy = f"max_num_seqs: {facts.blocks // 2} or less in `serving`"
         yield Finding(argument="max_num_seqs", value=f"{facts.max_num_seqs}{given}", limit=limit, remedy=remedy)
+
+
+def _of_draft(cell: Cell, facts: Facts) -> Iterator[Finding]:
+    """A K that the drafter was not made for; of blocks and heads vLLM itself doesn't look (0.32.0)."""
+    most = cell.technique.facts.most_of(facts.draft_numbers)
+    if most is not None and (facts.k or 0) > most:
+        limit = f"its {facts.draft_architecture} was made to draft {most} at once"
+        yield Finding(argument="k", value=str(facts.k), limit=limit, remedy=f"{most} or fewer")
 
 
 def _of_suite(cell: Cell, facts: Facts, steps: Sequence[MeasuredStep]) -> Iterator[Finding]:
