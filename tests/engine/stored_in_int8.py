@@ -1,7 +1,7 @@
 """The demo family's target as compressed-tensors would store it in 8 bits: int8 with one scale per output channel.
 
 The linear layers' weights become `weight` (int8) and `weight_scale` (float32, `[outputs, 1]`), the rest stays as it is:
-the format that vLLM 0.32.0 reads as CompressedTensorsW8A8Int8. Activations are asymmetric: then it computes with oneDNN;
+the format that vLLM 0.32.0 reads as CompressedTensorsW8A8Int8. Activations are asymmetric: for those it takes oneDNN;
 its kernel for symmetric ones ends on a virtual machine with AMX as an illegal instruction (2026-11-27).
 """
 
