@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from configs.secrets import TOKEN, secret
 
+HUB, ANSWER_S = "https://huggingface.co", 3.0
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -42,6 +46,19 @@ def resolved_commit(hub_id: str, revision: str | None, env: Mapping[str, str]) -
         return ref.read_text(encoding="ascii").strip()
     snapshots = [path.name for path in folder.glob("snapshots/*")]
     return snapshots[0] if len(snapshots) == 1 else None
+
+
+@cache
+def hub_answers() -> bool:
+    """Whether the hub (HF_ENDPOINT) can be reached from here; with a proxy that is its matter."""
+    if os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy"):
+        return True
+    place = urlsplit(os.environ.get("HF_ENDPOINT") or HUB)
+    try:
+        with socket.create_connection((place.hostname, place.port or 443), timeout=ANSWER_S):
+            return True
+    except OSError:
+        return False
 
 
 def repository(hub_id: str, env: Mapping[str, str]) -> Path:

@@ -95,7 +95,10 @@ def _in_a_process_of_its_own(parser: Any, cell: dict[str, Any], answers: TextIO)
 
 def _facts(parser: Any, argv: list[str], env: dict[str, str]) -> dict[str, Any]:
     """All that could be found out, until something was refused: then `error` says what, and `stage` where."""
+    import huggingface_hub.constants as hub
+
     os.environ |= env
+    hub.HF_HUB_OFFLINE = env.get("HF_HUB_OFFLINE") == "1"  # its module is imported already
     facts: dict[str, Any] = {"stage": "arguments", "error": None, "warnings": _kept_warnings()}
     try:
         for found in _stages(parser, argv):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from configs.cell import Cell, Draft, Gpu, Model
@@ -21,7 +22,7 @@ from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from configs.files import Library
 from configs.schema import Plan
-from configs.secrets import TOKEN, without_secrets
+from configs.secrets import without_secrets
 from configs.step import MeasuredStep
 from configs.without_weights import CheckpointShape
 from tasks.dummy_checkpoint import write_shape
@@ -29,6 +30,7 @@ from tasks.engine.command import serve_words
 from tasks.family import members
 from tasks.host import environments
 from tasks.host.environment_spec import folder_of, user_cache
+from tasks.host.hub import hub_answers, token_variables
 from tasks.rehearsal.facts import Facts, Finding, findings
 
 RECIPE = 1
@@ -132,7 +134,8 @@ class _Request(NamedTuple):
         """What the engine's side is asked; folders of shapes are written for it."""
         cell, env = self.part.cell, dict[str, str]()
         draft = self.draft.place() if self.draft is not None else None
-        if self.weights.is_here and (self.draft is None or self.draft.is_here):
+        is_here = self.weights.is_here and (self.draft is None or self.draft.is_here)
+        if is_here or not hub_answers():  # without a network its client asks for a minute before it gives up
             env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
         argv = serve_words(cell, self.weights.place(), draft, PORT)
         return {"key": self.key, "argv": argv, "env": env | _variables(cell)}
@@ -210,31 +213,32 @@ def _run(requests: Sequence[_Request], tell: Tell) -> Iterator[tuple[str, Facts]
     python = environments.ensure("engine-cpu", tell=tell)
     tell(f"vLLM's configuration code starts, for {len(requests)} commands")
     env = without_secrets(os.environ) | {"PYTHONPATH": str(ROOT), "VLLM_LOGGING_LEVEL": "WARNING"}
-    if TOKEN in os.environ:
-        env[TOKEN] = os.environ[TOKEN]
     log = user_cache() / "rehearsals" / "log.txt"
     log.parent.mkdir(parents=True, exist_ok=True)
     question = json.dumps({"card": requests[0].card, "cells": [each.document() for each in requests]})
     words = [str(python), "-P", "-m", "tasks.rehearsal.engine_side"]
     pipe = subprocess.PIPE
-    with (
-        log.open("wb") as errors,
-        subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=env) as asking,
-    ):
-        try:
-            for line in _answers(asking, question):
-                answer = json.loads(line)
-                facts = Facts.model_validate(answer)
-                if facts.stage != "process" and not facts.is_unreachable:
-                    _keep(answer["key"], facts)
-                yield answer["key"], facts
-        except BaseException:
-            asking.kill()
-            raise
+    with TemporaryDirectory() as folder, log.open("wb") as errors:
+        env |= token_variables(Path(folder))
+        with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=env) as asking:
+            yield from _told(asking, question)
     if asking.returncode != 0:
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         ended = f"the rehearsal's vLLM ended with code {asking.returncode} ({' '.join(last)})"
         raise RehearsalFailed(f"{ended}: its log is {log}")
+
+
+def _told(asking: subprocess.Popen[str], question: str) -> Iterator[tuple[str, Facts]]:
+    try:
+        for line in _answers(asking, question):
+            answer = json.loads(line)
+            facts = Facts.model_validate(answer)
+            if facts.stage != "process" and not facts.is_unreachable:
+                _keep(answer["key"], facts)
+            yield answer["key"], facts
+    except BaseException:
+        asking.kill()
+        raise
 
 
 def _answers(asking: subprocess.Popen[str], question: str) -> Iterator[str]:

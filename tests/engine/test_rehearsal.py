@@ -17,7 +17,7 @@ from configs.step import MeasuredStep
 from configs.vllm_arguments import PINNED, given_by
 from flows.plans import make_plan
 from tasks.host import environments
-from tasks.rehearsal.rehearse import Part, Rehearsed, parts_of, rehearse, remembered
+from tasks.rehearsal.rehearse import Part, Rehearsed, parts_of, rehearse
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(200), pytest.mark.core]
 
@@ -25,9 +25,9 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow(200), pytest.mark.core]
 @pytest.fixture(scope="module")
 def shipped() -> dict[str, list[Rehearsed]]:
     """Every shipped sweep, rehearsed in one go."""
-    parts = {name: parts_of(make_plan(name)) for name in names("sweeps")}
-    rehearse([part for some in parts.values() for part in some], SHIPPED, print)
-    return {name: remembered(some, SHIPPED) for name, some in parts.items()}
+    parts = [(name, part) for name in names("sweeps") for part in parts_of(make_plan(name))]
+    found = list(zip(parts, rehearse([part for _, part in parts], SHIPPED, print), strict=True))
+    return {name: [each for (of, _), each in found if of == name] for name in names("sweeps")}
 
 
 @pytest.mark.parametrize("sweep", names("sweeps"))
@@ -35,7 +35,7 @@ def test_the_engine_would_start_every_shipped_cell(shipped: dict[str, list[Rehea
     for each in shipped[sweep]:
         assert each.facts is not None, each.part.label
         assert each.refusals == []
-        if each.part.cell.engine.is_pinned:
+        if each.part.cell.engine.is_pinned and not each.facts.is_unreachable:  # some configs only the hub has
             assert each.facts.stage == "done", (each.part.label, each.facts.error)
             assert each.facts.cards == each.part.cell.cards
 
