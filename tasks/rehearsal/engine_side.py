@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TextIO
 CELL_S = 120.0  # longest that a cell may take: its configuration 3 s, its model 1 s on two cores; the rest is for load
 POLL_S = 0.05
 LONGEST_FACT = 2000  # characters of an error that are kept
-REMARKED = ("deprecated", "duplicate", "is not supported", "does not support", "will be ignored", "has no effect")
+REMARKED = ("deprecated", "duplicate", "is not supported", "has no effect")
 """Words of those warnings of vLLM that tell the user about an argument."""
 
 
@@ -266,7 +266,7 @@ def _cached(config: Any, models: tuple[Any, Any]) -> dict[str, Any]:
     specs = _specs(config)
     groups = cache.get_kv_cache_groups(config, dict(specs))
     made = _made(config, *models)
-    available = _memory_bytes(config) - made["weights_bytes"] - made["draft_bytes"]
+    available = _available_bytes(config, made["weights_bytes"] + made["draft_bytes"])
     a_request = cache._max_memory_usage_bytes_from_groups(config, groups) if groups else 0
     a_block = cache._pool_bytes_per_block(config, groups) if groups else 0
     facts = {
@@ -318,13 +318,14 @@ def _is_of_draft(name: str, config: Any) -> bool:
     return "mtp" in name or number >= config.model_config.get_total_num_hidden_layers()
 
 
-def _memory_bytes(config: Any) -> int:
+def _available_bytes(config: Any, models_bytes: int) -> int:
+    """What is left for the cache at the most; where it was told a size, that one."""
     from vllm.platforms import current_platform
 
-    if current_platform.is_cpu():  # weights lie beside what it sets aside for the cache
-        weights = 1 << 62
-        return min(weights, config.cache_config.cpu_kvcache_space_bytes or weights)
-    return int(current_platform.get_device_total_memory() * config.cache_config.gpu_memory_utilization)
+    told = config.cache_config.kv_cache_memory_bytes
+    if told is not None:
+        return int(told)
+    return int(current_platform.get_device_total_memory() * config.cache_config.gpu_memory_utilization) - models_bytes
 
 
 def _kept_warnings() -> list[str]:

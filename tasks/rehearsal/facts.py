@@ -119,11 +119,13 @@ def _of_error(facts: Facts) -> Iterator[Finding]:
         remedy = f"a file in shapes/ with its hub id in `published_as`, or a network ({said})"
         yield _remark("model", "config.json", "could not be read: only the arguments were checked", remedy)
         return
+    if facts.stage not in FATAL_STAGES:
+        yield _remark("vLLM", facts.stage, f"could not be tried further without a card: {said}")
+        return
     name = _named_in(facts) or "vLLM"
     value = str(facts.arguments.get(name, facts.stage))
     remedy = f"another value {PLACES[name]}" if name in PLACES else "another value in the engine's or technique's file"
-    is_fatal = facts.stage in FATAL_STAGES
-    yield Finding(argument=name, value=value, limit=said, remedy=remedy, is_fatal=is_fatal)
+    yield Finding(argument=name, value=value, limit=said, remedy=remedy)
 
 
 def _first_words(error: str) -> str:
@@ -178,7 +180,7 @@ def _of_memory(cell: Cell, gpu: Gpu, facts: Facts) -> Iterator[Finding]:
         limit = f"one request of that length takes {a_request / GIB:.1f} GiB of cache, and {beside}"
         remedy = f"max_model_len: {longest}, a narrower precision, or more cards"
         yield Finding(argument="max_model_len", value=str(facts.max_model_len), limit=limit, remedy=remedy)
-    elif facts.available_bytes - a_request < ROOM_GIB * GIB:
+    elif facts.available_bytes - a_request < ROOM_GIB * GIB and not cell.engine.on_cpu:
         limit = f"{beside}, and one request takes {a_request / GIB:.1f}: little for activations and CUDA graphs"
         yield _remark("max_model_len", str(facts.max_model_len), limit)
     if facts.has_state and facts.full_graphs and facts.blocks is not None and (facts.max_num_seqs or 0) > facts.blocks:
