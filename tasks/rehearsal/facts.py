@@ -21,7 +21,11 @@ than this beside one request is said; only what can't be is refused."""
 NARROW_BYTES = 1.5
 """Bytes a parameter under which a precision promises quantized layers."""
 
-UNREACHABLE = re.compile(r"couldn't connect|offline|LocalEntryNotFound|Hub is disabled|gated repo|401|Can't load", re.I)
+UNREACHABLE = re.compile(
+    r"couldn't connect|offline|LocalEntryNotFound|Hub is disabled|gated repo|401|Can't load|repo id must|repository ID",
+    re.IGNORECASE,
+)
+"""What vLLM, transformers and the hub's client say of a config.json that they can't get."""
 FATAL_STAGES = ("arguments", "configuration")
 """Where vLLM's refusal is the one that the card would give. Behind them the stand-in for a card may be at fault."""
 
@@ -116,8 +120,8 @@ def _of_error(facts: Facts) -> Iterator[Finding]:
         return
     said = _first_words(facts.error)
     if facts.is_unreachable:
-        remedy = f"a file in shapes/ with its hub id in `published_as`, or a network ({said})"
-        yield _remark("model", "config.json", "could not be read: only the arguments were checked", remedy)
+        remedy = "the hub's, once it can be reached, or a file in shapes/ that says `published_as`"
+        yield _remark("config.json", "not read", "only the arguments were checked", remedy)
         return
     if facts.stage not in FATAL_STAGES:
         yield _remark("vLLM", facts.stage, f"could not be tried further without a card: {said}")
