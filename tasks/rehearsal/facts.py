@@ -140,10 +140,10 @@ def _first_words(error: str) -> str:
 
 
 def _named_in(facts: Facts) -> str | None:
-    """The argument that an error speaks of; the one it names first."""
-    said = (facts.error or "").replace("-", "_")
-    at = {name: said.find(name) for name in (*facts.arguments, *PLACES) if re.search(rf"\b_*{name}\b", said)}
-    return min(at, key=lambda name: at[name]) if at else None
+    """The argument that an error speaks of: the first one in quotes, else the first whose name is no word of English."""
+    said, known = (facts.error or "").replace("-", "_"), {*facts.arguments, *PLACES}
+    words = [*re.findall(r"[`'\"]_*([a-z_]+)[`'\"]", said), *re.findall(r"\b_*([a-z]+_[a-z_]+)", said)]
+    return next((word for word in words if word in known), None)
 
 
 def _of_label(cell: Cell, facts: Facts) -> Iterator[Finding]:
