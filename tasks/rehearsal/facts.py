@@ -140,8 +140,8 @@ def _first_words(error: str) -> str:
 
 
 def _named_in(facts: Facts) -> str | None:
-    """The argument that an error speaks of: the first one in quotes, else the first whose name is no word of English."""
-    said, known = (facts.error or "").replace("-", "_"), {*facts.arguments, *PLACES}
+    """The argument that an error speaks of: the first one in quotes, else the first whose name is no English word."""
+    said, known = _first_words(facts.error or "").replace("-", "_"), {*facts.arguments, *PLACES}
     words = [*re.findall(r"[`'\"]_*([a-z_]+)[`'\"]", said), *re.findall(r"\b_*([a-z]+_[a-z_]+)", said)]
     return next((word for word in words if word in known), None)
 
