@@ -390,7 +390,7 @@ class Library:
             except ConfigError:  # whoever names that file is told; here another name is looked for
                 continue
             for others in (said.get(key) or () for key in OTHER_NAMES):
-                for other in [others] if isinstance(others, str) else others:
+                for other in others if isinstance(others, list) else [others]:
                     found.setdefault(str(other), name)
         return found
 

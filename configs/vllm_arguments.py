@@ -24,9 +24,9 @@ _LIST = Path(__file__).with_suffix(".json")
 
 
 class Given(NamedTuple):
-    """What words give: each canonical name with its text, and the words that the parser has no use for."""
+    """What words give: each canonical name with its text, None where switched off, and the words without a use."""
 
-    values: Mapping[str, str]
+    values: Mapping[str, str | None]
     unknown: tuple[str, ...]
 
 
@@ -44,7 +44,10 @@ def _parser() -> _Parser:
     parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
     for name, (takes, *flags) in json.loads(_LIST.read_text(encoding="utf-8")).items():
         if takes == 0:
-            parser.add_argument(*flags, dest=name, action="store_const", const="")
+            off = [flag for flag in flags if flag.startswith("--no-") and f"--{flag[5:]}" in flags]
+            parser.add_argument(*(flag for flag in flags if flag not in off), dest=name, action="store_const", const="")
+            if off:
+                parser.add_argument(*off, dest=name, action="store_const", const=None)
         else:
             parser.add_argument(*flags, dest=name, nargs=None if takes == 1 else takes)
     return parser
@@ -59,7 +62,7 @@ def named(word: str) -> str | None:
     """The canonical name of the argument whose flag begins a word; None: no flag, an unknown one, or one of several."""
     if not word.startswith("-"):
         return None
-    flag = _normal(word).partition("=")[0]
+    flag = normal(word)[0].partition("=")[0]
     known = _parser()._option_string_actions
     names = {known[flag].dest} if flag in known else {known[each].dest for each in known if each.startswith(flag)}
     return names.pop() if len(names) == 1 else None
@@ -68,18 +71,22 @@ def named(word: str) -> str | None:
 @cache
 def resolve(words: tuple[str, ...]) -> Given:
     """What the words give; raises BadArguments."""
-    found, unknown = _parser().parse_known_args([_normal(word) for word in words])
-    values = {name: value if isinstance(value, str) else " ".join(value) for name, value in vars(found).items()}
+    found, unknown = _parser().parse_known_args([each for word in words for each in normal(word)])
+    values = {name: " ".join(value) if isinstance(value, list) else value for name, value in vars(found).items()}
     return Given(MappingProxyType(values), tuple(unknown))
 
 
-def _normal(word: str) -> str:
-    """A word as the parser reads it: dashes in its flag, and of a part of a JSON argument the whole argument's flag."""
+def normal(word: str) -> list[str]:
+    """A word as the parser reads it: dashes in its flag, a part of a JSON argument as all of it, -O as its level."""
     flag, equals, value = word.partition("=")
-    if not word.startswith("--"):
-        return word if "." not in flag else flag.partition(".")[0] + equals + value
-    whole, dot, _ = flag.replace("_", "-").partition(".")
-    return whole + (equals or "=") + value if dot else whole + equals + value
+    if not word.startswith("-"):
+        return [word]
+    if word.startswith("-O"):
+        return ["--optimization-level", *([word[2:].removeprefix("=")] if word != "-O" else [])]
+    if word.startswith("--"):
+        flag = flag.replace("_", "-")
+    whole, dot, _ = flag.partition(".")
+    return [whole + (equals or "=" if dot else equals) + value]
 
 
 def number_of(words: Sequence[str], name: str) -> int:
@@ -88,9 +95,9 @@ def number_of(words: Sequence[str], name: str) -> int:
     return int(given) if given.isdecimal() and int(given) else 1
 
 
-def given_by(words: Sequence[str]) -> Mapping[str, str]:
-    """The canonical names and texts that the words give; nothing where the parser refuses them."""
+def given_by(words: Sequence[str]) -> dict[str, str]:
+    """The canonical names and texts that the words give; nothing where the parser refuses them, or of what is off."""
     try:
-        return resolve(tuple(words)).values
+        return {name: value for name, value in resolve(tuple(words)).values.items() if value is not None}
     except BadArguments:
         return {}

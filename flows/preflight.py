@@ -1,7 +1,7 @@
 """What a sweep would lack where it runs, said before anything is rented, made or started.
 
-Of every step: its items or prompts. Of a sweep without a cloud: its card and its engine. Of one with a cloud: whether
-the pinned engine would start its cells. They would otherwise show once
+Of every step: its items or prompts. Of a sweep without a cloud: its card and its engine. Of one with a cloud:
+whether the pinned engine would start its cells. They would otherwise show once
 for each cell, after the minutes that each start takes.
 """
 
@@ -101,16 +101,17 @@ def _covers(pattern: str, path: PurePosixPath) -> bool:
 def require_rehearsed(plan: Plan, ledger: Ledger, name: str, tell: Callable[[str], None]) -> None:
     """Refuse, before anything is rented, a plan with a cell that the pinned engine would refuse; `name` is the sweep's.
 
-    What is measured already is not asked, nor what another engine serves. Raises WouldNotStart, RehearsalFailed.
+    What is measured or rejected already is not asked, nor what another engine serves. Raises WouldNotStart,
+    RehearsalFailed, InstallError.
     """
     if plan.cloud is None:
         return
     committed = ledger.committed_steps()
-    left = [
-        planned
-        for planned in plan.cells
-        if any(each.name not in committed.get(planned.cell.cell_key, ()) for each in planned.measurements)
-    ]
+    left = list[PlannedCell]()
+    for planned in plan.cells:
+        done = committed.get(planned.cell.cell_key, ())
+        if any(each.name not in done for each in planned.measurements) and not is_rejected(ledger, planned, done):
+            left.append(planned)
     parts = [part for part in parts_of(plan.model_copy(update={"cells": tuple(left)})) if part.cell.engine.is_pinned]
     if parts:
         require(rehearse(parts, library_of_named(name), tell))

@@ -16,7 +16,7 @@ from configs.files import Document, Fault, Folder, Library, Loc, accepted
 from configs.local_checkpoint import local_folder, why_none
 from configs.schema import CellRow, Reference, Suite, Sweep, assemble_cell, shape_names
 from configs.visits import MIRRORED
-from configs.vllm_arguments import PINNED, BadArguments, named, resolve, spellings
+from configs.vllm_arguments import PINNED, BadArguments, named, normal, resolve, spellings
 from configs.without_weights import KTooLong
 
 _SERVING, _MODEL, _CHOSEN = "in `serving`, as ", "in the model's file, as ", "none: it is chosen for each start"
@@ -121,14 +121,19 @@ def _taken_words(field: str, words: Sequence[str]) -> Iterator[Fault]:
 def _misspelt(field: str, words: Sequence[str], *, is_pinned: bool) -> Iterator[Fault]:
     """What the pinned release's parser refuses; another release may know more."""
     try:
-        unknown = next((word for word in resolve(tuple(words)).unknown if word.startswith("-")), None)
+        given = resolve(tuple(words))
     except BadArguments as error:
         yield (field,), f"vLLM's parser says: {error}; accepted: each flag in full, with its value"
         return
+    hidden = set(given.values) & set(PLACES) - {named(word) for word in words}
+    for name in sorted(hidden):  # as in -qfp8
+        yield (field,), f"{name} is given in one word with its flag; accepted: {PLACES[name]}"
+    unknown = next((word for word in given.unknown if word.startswith("-")), None)
     if is_pinned and unknown is not None:
         close = get_close_matches(unknown.partition("=")[0], spellings(), n=1)
         meant = f"{close[0]}, or without it" if close else "without it"
-        yield (field, words.index(unknown)), f"{unknown!r} is no argument of vLLM {PINNED}; accepted: {meant}"
+        i = next(i for i, word in enumerate(words) if unknown in normal(word))
+        yield (field, i), f"{words[i]!r} is no argument of vLLM {PINNED}; accepted: {meant}"
 
 
 def _taken_variables(field: str, env: Mapping[str, str]) -> Iterator[Fault]:
@@ -249,7 +254,7 @@ def _row_faults(row: CellRow, sweep: Sweep, library: Library) -> Iterator[Fault]
         yield from _under(("held_against",), _reference_faults(row.held_against, row, sweep, library))
 
 
-def _reference_faults(named: Reference, row: CellRow, sweep: Sweep, library: Library) -> Iterator[Fault]:
+def _reference_faults(asked: Reference, row: CellRow, sweep: Sweep, library: Library) -> Iterator[Fault]:
     """A reference is an AR row of this sweep that is held against nothing itself."""
     techniques = library.files("techniques")
     ar = {
@@ -258,9 +263,9 @@ def _reference_faults(named: Reference, row: CellRow, sweep: Sweep, library: Lib
         if each.technique in techniques and library.load("techniques", each.technique, Technique).is_baseline
         if each.held_against is None and each is not row
     }
-    if (named.model, named.precision) not in ar:
+    if (asked.model, asked.precision) not in ar:
         rows = "; ".join(f"{{model: {model}, precision: {precision}}}" for model, precision in sorted(ar))
-        problem = f"no AR row of {named.model!r} in {named.precision!r} that is held against nothing itself"
+        problem = f"no AR row of {asked.model!r} in {asked.precision!r} that is held against nothing itself"
         yield (), f"{problem}; accepted: {rows or 'none: the sweep has no such row'}"
 
 
@@ -357,9 +362,9 @@ def _unknown(field: str | None, folder: Folder, name: str, library: Library) -> 
         yield () if field is None else (field,), f"{name!r} isn't in {folder}/; {said}"
 
 
-def _twice(document: Document, named: list[tuple[Loc, str]]) -> Iterator[Fault]:
+def _twice(document: Document, names: list[tuple[Loc, str]]) -> Iterator[Fault]:
     seen: dict[str, Loc] = {}
-    for loc, name in named:
+    for loc, name in names:
         if name in seen:
             problem = f"{name!r} is already on line {document.line(seen[name][:-1])}"
             yield loc, f"{problem}; accepted: a name of its own"

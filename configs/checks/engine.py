@@ -36,14 +36,6 @@ def request_gb(cell: Cell) -> float | None:
     return cell.kv_bytes_per_token * cell.serving.max_model_len / 1e9 or None
 
 
-def requests_that_fit(cell: Cell, gpu: Gpu) -> int | None:
-    """Requests of max_model_len tokens that all cards hold beside the weights, at the most; None: not known."""
-    each_gb, has_gb = request_gb(cell), memory_gb(cell, gpu)
-    if each_gb is None or has_gb is None:
-        return None
-    return max(0, int((has_gb * cell.cards - weights_gb(cell) * copies(cell)) / each_gb))
-
-
 def copies(cell: Cell) -> int:
     """Copies of the weights on all its cards; experts may be spread over data parallel ones, too."""
     spreads_experts = argument(cell.engine_words, "enable_expert_parallel") is not None

@@ -10,12 +10,22 @@ import heapq
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
-from configs.checks.engine import copies, memory_gb, request_gb, requests_that_fit, weights_gb
+from configs.checks.engine import copies, memory_gb, weights_gb
 from configs.frozen import Frozen
 from configs.schema import Plan, PlannedCell
 from configs.steps.eval import HUB, TWIN, EvalStep
 from configs.visits import Design, without
-from flows.forecast.estimates import GPU_LAUNCH_S, assumptions, decode_tok_s, measurement_s, ready_s, start_s, step_s
+from flows.forecast.estimates import (
+    GPU_LAUNCH_S,
+    assumptions,
+    carried_requests,
+    decode_tok_s,
+    kv_gb,
+    measurement_s,
+    ready_s,
+    start_s,
+    step_s,
+)
 from warehouse.dataset.statistics.proportions import carried_margin, detectable, items_needed, samples_needed
 from warehouse.ledger.clock import HOUR_S, usd_of
 
@@ -293,8 +303,8 @@ def _cell_forecast(planned: PlannedCell, done: Collection[str], *, rented: bool)
         cards=cell.cards,
         weights_gb=weights_gb(cell) * copies(cell),
         memory_gb=None if has_gb is None else has_gb * cell.cards,
-        request_gb=request_gb(cell),
-        fits=requests_that_fit(cell, gpu),
+        request_gb=kv_gb(cell, cell.serving.max_model_len) or None,
+        fits=carried_requests(cell, gpu, cell.serving.max_model_len),
         steps=steps,
         usd_spot=usd_of(gpu.price_spot_usd_h, total_s * cell.cards),
         usd_on_demand=usd_of(gpu.price_on_demand_usd_h, total_s * cell.cards),

@@ -23,6 +23,7 @@ import httpx
 
 from configs.evals.suites import SUITES, Framework
 from configs.load import ConfigError, library_of_named, load_engine, load_gpu_of_card
+from configs.schema import Plan
 from configs.secrets import FOR_NODES
 from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.api import enabled_clouds, offers
@@ -36,7 +37,7 @@ from tasks.family.members import ON_REQUEST, RESTORE, SHIPPED, TRAIN, damage_of,
 from tasks.host import environments
 from tasks.host.hub import hub_cache, hub_home
 from tasks.place import gpu
-from tasks.rehearsal.rehearse import parts_of, rehearse
+from tasks.rehearsal.rehearse import RehearsalFailed, parts_of, rehearse
 from warehouse.ledger.store import Store, StoreError, open_store
 from warehouse.ledger.store.gs import GsStore
 from warehouse.ledger.store.proof import Check, check_store
@@ -66,17 +67,27 @@ REMOTE_SERVER = "SKYPILOT_API_SERVER_ENDPOINT"
 
 def examine(store_url: str, sweep: str | None = None) -> list[Check]:
     """Every check of this machine, of one store, of the clouds, and of a sweep's cells where one is named."""
+    plan = make_plan(sweep) if sweep else None  # a wrong name is said before clouds are asked
     machine = [*_machine(), *serving_checks(), *_environments(), *_family()]
-    return [*machine, *store_checks(store_url), *sky_checks(), *(rehearsal_checks(sweep) if sweep else ())]
+    return [
+        *machine,
+        *store_checks(store_url),
+        *sky_checks(),
+        *(rehearsal_checks(sweep, plan) if sweep and plan else ()),
+    ]
 
 
-def rehearsal_checks(sweep: str) -> list[Check]:
+def rehearsal_checks(sweep: str, plan: Plan) -> list[Check]:
     """Whether the pinned engine would start each cell of a sweep."""
-    found = rehearse(parts_of(make_plan(sweep)), library_of_named(sweep), lambda _: None)
+    try:
+        found = rehearse(parts_of(plan), library_of_named(sweep), lambda _: None)
+    except (RehearsalFailed, environments.InstallError) as error:
+        return [Check("engine rehearsal", False, str(error))]
     problems = [line for each in found for line in each.refusals]
-    said = "; ".join(problems) or f"{len(found)} commands of {sweep} are as vLLM wants them"
-    remedy = f"`bin/sweep rehearse {sweep}` says more" if problems else ""
-    return [Check("engine rehearsal", not problems, said, remedy)]
+    would = sum(each.would_start for each in found)
+    said = "; ".join(problems) or f"{would} of {len(found)} commands of {sweep} would start, none is refused"
+    remedy = f"`bin/sweep rehearse {sweep}` says more"
+    return [Check("engine rehearsal", not problems, said, remedy, remark=not problems and would < len(found))]
 
 
 def _machine() -> list[Check]:

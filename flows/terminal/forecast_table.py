@@ -44,7 +44,7 @@ def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
         parts += [_heading("Budgets"), budgets_table(budgets)]
     if forecast.evaluations:
         parts += [
-            _heading("What each evaluation can show, of a technique beside its AR cell"),
+            _heading("What each evaluation can show, of a cell beside its reference"),
             evaluations_table(forecast.evaluations, forecast.is_free, forecast.spot),
             Text(LEGEND),
             _pairs((one.step, source(one)) for one in forecast.evaluations),

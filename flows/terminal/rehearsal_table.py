@@ -60,17 +60,19 @@ def _figures(facts: Facts | None) -> tuple[str, ...]:
 
 def summary(found: Sequence[Rehearsed], sweep: str) -> str:
     """One line for a plan: what is remembered of its cells, and how to find out the rest."""
-    lacking = sum(each.facts is None for each in found)
+    asked = [each for each in found if each.part.is_known]
+    lacking = sum(each.facts is None for each in asked)
     refusals = [line for each in found for line in each.refusals]
     if refusals:
         return f"rehearsal: {len(refusals)} would fail at start: {'; '.join(refusals)}"
     if lacking:
         return f"rehearsal: {lacking} of {len(found)} commands are not rehearsed yet: bin/sweep rehearse {sweep}"
+    whole = sum(each.would_start for each in asked)
+    parts = [f"vLLM {PINNED} would start {whole} of {len(found)} commands"] * bool(found)
+    parts += [f"{len(found) - whole} could be checked in part"] * (whole < len(found))
     remarks = sum(len(each.remarks) for each in found)
-    more = f", with {remarks} remarks: bin/sweep rehearse {sweep}" if remarks else ""
-    return (
-        f"rehearsal: vLLM {PINNED} would start all {len(found)} commands{more}" if found else "rehearsal: none needed"
-    )
+    parts += [f"remarks: {remarks}, shown by bin/sweep rehearse {sweep}"] * bool(remarks)
+    return f"rehearsal: {'; '.join(parts) or 'nothing of vLLM'}"
 
 
 def document(found: Sequence[Rehearsed]) -> dict[str, Any]:

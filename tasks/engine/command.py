@@ -270,5 +270,6 @@ def compile_cache(engine: Engine) -> Path:
 def full_environment(command: EngineCommand) -> dict[str, str]:
     """This process's environment and the command's on top; without secrets, which an engine would only leak."""
     inherited = without_secrets(os.environ)
-    inherited.pop("PYTHONDONTWRITEBYTECODE", None)  # it slows the start
+    for name in ("PYTHONDONTWRITEBYTECODE", "VLLM_API_KEY"):  # it slows the start; it would lock out our client
+        inherited.pop(name, None)
     return inherited | command.env

@@ -22,7 +22,8 @@ NARROW_BYTES = 1.5
 """Bytes a parameter under which a precision promises quantized layers."""
 
 UNREACHABLE = re.compile(
-    r"couldn't connect|offline|LocalEntryNotFound|Hub is disabled|gated repo|401|Can't load|repo id must|repository ID",
+    r"couldn't connect|offline|LocalEntryNotFound|Hub is disabled|gated repo|\b401\b|Can't load|repo id must|"
+    "repository id",
     re.IGNORECASE,
 )
 """What vLLM, transformers and the hub's client say of a config.json that they can't get."""
@@ -78,7 +79,8 @@ class Facts(BaseModel):
     @property
     def is_unreachable(self) -> bool:
         """Whether the model's configuration could not be read, so that nothing behind the arguments was looked at."""
-        return self.error is not None and UNREACHABLE.search(self.error) is not None
+        is_unread = self.error is not None and self.architecture is None
+        return is_unread and UNREACHABLE.search(self.error or "") is not None
 
 
 class Finding(Frozen):
@@ -101,17 +103,18 @@ def findings(cell: Cell, gpu: Gpu, facts: Facts, steps: Sequence[MeasuredStep]) 
     """What is wrong with a cell, refusals first. Of an engine that isn't the pinned release, all are remarks."""
     found = [*_of_error(facts), *_of_label(cell, facts), *_of_memory(cell, gpu, facts), *_of_draft(cell, facts)]
     found += _of_suite(cell, facts, steps)
-    found += [_remark("vLLM", "warns", warning) for warning in facts.warnings]
+    found += [remark("vLLM", "warns", warning) for warning in facts.warnings]
     if facts.architecture is not None and not facts.own_class:
-        found.append(_remark("model", facts.architecture, f"vLLM {PINNED} has no class for it: Transformers' is used"))
+        found.append(remark("model", facts.architecture, f"vLLM {PINNED} has no class for it: Transformers' is used"))
     if not cell.engine.is_pinned and not cell.engine.on_cpu:
         found = [each.model_copy(update={"is_fatal": False}) for each in found]
         here = f"not the vLLM {PINNED} that was asked: its own arguments, classes and defaults are unchecked"
-        found.append(_remark("engine", cell.engine.name, here))
+        found.append(remark("engine", cell.engine.name, here))
     return sorted(found, key=lambda each: not each.is_fatal)
 
 
-def _remark(argument: str, value: str, limit: str, remedy: str = "") -> Finding:
+def remark(argument: str, value: str, limit: str, remedy: str = "") -> Finding:
+    """Something to know that stops nothing."""
     return Finding(argument=argument, value=value, limit=limit, remedy=remedy, is_fatal=False)
 
 
@@ -121,10 +124,10 @@ def _of_error(facts: Facts) -> Iterator[Finding]:
     said = _first_words(facts.error)
     if facts.is_unreachable:
         remedy = "the hub's, once it can be reached, or a file in shapes/ that says `published_as`"
-        yield _remark("config.json", "not read", "only the arguments were checked", remedy)
+        yield remark("config.json", "not read", "only the arguments were checked", remedy)
         return
     if facts.stage not in FATAL_STAGES:
-        yield _remark("vLLM", facts.stage, f"could not be tried further without a card: {said}")
+        yield remark("vLLM", facts.stage, f"could not be tried further without a card: {said}")
         return
     name = _named_in(facts) or "vLLM"
     value = str(facts.arguments.get(name, facts.stage))
@@ -186,7 +189,7 @@ def _of_memory(cell: Cell, gpu: Gpu, facts: Facts) -> Iterator[Finding]:
         yield Finding(argument="max_model_len", value=str(facts.max_model_len), limit=limit, remedy=remedy)
     elif facts.available_bytes - a_request < ROOM_GIB * GIB and not cell.engine.on_cpu:
         limit = f"{beside}, and one request takes {a_request / GIB:.1f}: little for activations and CUDA graphs"
-        yield _remark("max_model_len", str(facts.max_model_len), limit)
+        yield remark("max_model_len", str(facts.max_model_len), limit)
     if facts.has_state and facts.full_graphs and facts.blocks is not None and (facts.max_num_seqs or 0) > facts.blocks:
         given = "" if cell.serving.max_num_seqs else " (vLLM's default on this card)"
         limit = f"each request needs a block for its state, and {facts.blocks} fit"
@@ -213,5 +216,5 @@ def _of_suite(cell: Cell, facts: Facts, steps: Sequence[MeasuredStep]) -> Iterat
             tokens = work.prompt_tokens + max(work.output_tokens, work.longest_output_tokens)
             if many > 1 and many * tokens > tokens_kept:
                 limit = f"the cache holds about {tokens_kept / tokens:.0f} requests of {tokens} tokens at a time"
-                yield _remark(f"step {step.step}", f"{many} requests at once", limit)
+                yield remark(f"step {step.step}", f"{many} requests at once", limit)
                 break

@@ -21,6 +21,7 @@ from configs.cell import Cell, Draft, Gpu, Model
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from configs.files import Library
+from configs.local_checkpoint import local_folder
 from configs.schema import Plan
 from configs.secrets import without_secrets
 from configs.step import MeasuredStep
@@ -31,7 +32,7 @@ from tasks.family import members
 from tasks.host import environments
 from tasks.host.environment_spec import folder_of, user_cache
 from tasks.host.hub import hub_answers, token_variables
-from tasks.rehearsal.facts import Facts, Finding, findings
+from tasks.rehearsal.facts import Facts, Finding, findings, remark
 
 RECIPE = 1
 """To be raised when a rehearsal finds out more than before, so that what is kept is found out again."""
@@ -59,6 +60,11 @@ class Part(NamedTuple):
     is_control: bool
 
     @property
+    def is_known(self) -> bool:
+        """Whether we know what it would be started on: a processor as this one, or a card with its figures."""
+        return self.cell.engine.on_cpu or None not in (self.gpu.memory_gib, self.gpu.compute_capability)
+
+    @property
     def label(self) -> str:
         """Its cell's label, and whether it is a control."""
         return self.cell.label + (" (control)" if self.is_control else "")
@@ -75,6 +81,13 @@ class Rehearsed(NamedTuple):
     def refusals(self) -> list[str]:
         """One line for each thing that would fail."""
         return [f"{self.part.label}: {each.line}" for each in self.found if each.is_fatal]
+
+    @property
+    def would_start(self) -> bool:
+        """Whether all of it was tried, with the release that serves it, and nothing was refused."""
+        engine = self.part.cell.engine
+        is_its_release = engine.is_pinned or engine.on_cpu
+        return is_its_release and self.facts is not None and self.facts.stage == "done" and not self.refusals
 
     @property
     def remarks(self) -> list[str]:
@@ -98,7 +111,7 @@ def rehearse(parts: Sequence[Part], library: Library, tell: Tell) -> list[Rehear
     Raises RehearsalFailed: the engine's environment can't be made, or its vLLM doesn't start.
     """
     asked = [_request(part, library) for part in parts]
-    missing = {each.key: each for each in asked if _kept(each) is None}
+    missing = {each.key: each for each in asked if each.part.is_known and _kept(each) is None}
     fresh: dict[str, Facts] = {}
     for card in dict.fromkeys(json.dumps(each.card) for each in missing.values()):
         for key, facts in _run([each for each in missing.values() if json.dumps(each.card) == card], tell):
@@ -120,6 +133,9 @@ def require(rehearsed: Sequence[Rehearsed]) -> None:
 
 
 def _judged(part: Part, facts: Facts | None) -> Rehearsed:
+    if not part.is_known:
+        limit = "its file has no memory_gib or no compute_capability: nothing was tried"
+        return Rehearsed(part, None, [remark("gpu", part.gpu.name, limit, "both figures")])
     return Rehearsed(part, facts, [] if facts is None else findings(part.cell, part.gpu, facts, part.steps))
 
 
@@ -179,8 +195,8 @@ def _checkpoint(cell: Cell, source: Model | Draft, library: Library) -> _Checkpo
     shape = cell.shape_named(source.shape) if source.shape is not None else _published(source.hub_id, library)
     if shape is not None:
         return _Checkpoint(shape.model_dump_json(), lambda: str(write_shape(shape, user_cache() / "shapes")))
-    local = Path(str(source.hub_id)).expanduser()
-    if local.is_absolute() and (config := local / "config.json").is_file():
+    local = local_folder(source.hub_id)
+    if local is not None and (config := local / "config.json").is_file():
         return _Checkpoint(hashlib.sha256(config.read_bytes()).hexdigest(), partial(str, local))
     return _Checkpoint(f"{source.hub_id}@{source.revision}", partial(str, source.hub_id), is_here=False)
 
