@@ -32,7 +32,7 @@ from warehouse.ledger.lease import Attempt, Heartbeat, Lease, Leases, kept_s
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.store import StoreAway
 from warehouse.ledger.tables import VERDICTS, Row
-from warehouse.ledger.verdicts import Finding, Judgement, judge, worst
+from warehouse.ledger.verdicts import Finding, Judgement, Reason, judge, worst
 
 INTERVAL_S = 5.0  # from one heartbeat to the next; a twelfth of the deadline, so a slow store does not lose the cell
 
@@ -218,12 +218,15 @@ class Runner:
             place |= has.columns()
             if has.quantization is None:
                 print("the engine doesn't say in which format it loaded the weights: the row's label stands unchecked")
-            if (unlike := unlike_its_label(start.served, has)) is not None:
+            unlike, stored = unlike_its_label(start.served, has), place["model_revision"]
+            if unlike is None and (
+                text := provenance.unlike_its_label(start.served, stored, full_environment(command))
+            ):
+                unlike = Finding(Reason.UNLIKE_ITS_LABEL, "rejected", text)
+            if unlike is not None:
                 print(unlike.sentence, flush=True)
                 if not any(each.spec.is_gate for each in start.measurements):
                     raise CellRejected(f"{unlike.reason.value}: {unlike.sentence}")
-            elif text := provenance.unlike_its_label(start.served, place["model_revision"], full_environment(command)):
-                raise CellRejected(text)
             uuids = (place.get("gpu_uuid") or "").split(",")
             with meters.opened([*filter(None, uuids)], partial(print, flush=True)) as cards:
                 for measurement in start.measurements:

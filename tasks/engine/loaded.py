@@ -29,7 +29,7 @@ _ARGUMENTS = re.compile(
 )
 _MOST_AT_ONCE = re.compile(r"non-default args: .*'max_num_seqs': (\d+)")
 _WHILE_LOADING = re.compile(r"Quantizing (\d+) layers of types: *(.*)")
-_LINEAR = re.compile(r"(?:Selected|Using) \w+ for (\w*(?:Linear|CompressedTensors|Quark|ModelOpt|Fp8|Int8)\w*)")
+_LINEAR = re.compile(r"(?:Selected|Using) \w+ for (\w*(?:Linear|CompressedTensors|Quark|ModelOpt|Fp8|Int8|FP4|FP8)\w*)")
 _EXPERTS = re.compile(r"Using '?\S+?'? (?!Unquantized)(\w+(?: Int8)?) MoE backend\b")
 
 

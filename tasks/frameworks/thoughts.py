@@ -26,7 +26,9 @@ _NAME = r"(?:[a-z]{1,8}[:|])?(?:think|thinking|thoughts?|reason|reasoning|analys
 _TAG = _NAME + r"(?:_fast|_faster|:[^\s>]{1,40})?"
 
 FORMATS = (
-    Format(rf"(?i:<{_TAG}>)", rf"(?i:</{_TAG}>)"),  # most families, with their prefixes
+    Format(r"(?i:<(?:think|thinking|thought)>)", rf"(?i:</{_TAG}>)"),  # most families
+    Format(rf"(?i:<{_TAG}>)", rf"(?i:</{_TAG}>)", begins_alone=False),  # with prefixes, and words that code has, too
+    Format(rf"\A\s*(?i:<{_TAG}>)", rf"(?i:</{_TAG}>)"),
     Format(r"\[THINK\]", r"\[/THINK\]"),  # Mistral
     Format(r"<\|channel>\s*thought\b", r"<channel\|>"),  # Gemma 4
     Format(

@@ -53,11 +53,12 @@ def hub_answers() -> bool:
     """Whether the hub (HF_ENDPOINT) can be reached from here; with a proxy that is its matter."""
     if os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy"):
         return True
-    place = urlsplit(os.environ.get("HF_ENDPOINT") or HUB)
     try:
-        with socket.create_connection((place.hostname, place.port or 443), timeout=ANSWER_S):
-            return True
-    except OSError:
+        place = urlsplit(os.environ.get("HF_ENDPOINT") or HUB)
+        port = place.port or (80 if place.scheme == "http" else 443)
+        with socket.create_connection((place.hostname or "", port), timeout=ANSWER_S):
+            return bool(place.hostname)
+    except (OSError, ValueError):  # not there, or no address
         return False
 
 

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from tempfile import TemporaryFile
 from typing import Any, NoReturn, TextIO
 
 CELL_S = 120.0  # longest that a cell may take: its configuration 3 s, its model 1 s on two cores; the rest is for load
@@ -74,21 +75,22 @@ def _arguments(parser: Any) -> dict[str, list[Any]]:
 
 def _in_a_process_of_its_own(parser: Any, cell: dict[str, Any], answers: TextIO) -> None:
     """Distributed state and variables of one cell stay its own; so does whatever kills or hangs it."""
-    reads, writes = os.pipe()
-    child = os.fork()
-    if child == 0:
-        facts = _facts(parser, cell["argv"], cell["env"])
-        with os.fdopen(writes, "w", encoding="utf-8") as out:
-            json.dump(facts, out, default=str)
-        os._exit(0)
-    os.close(writes)
-    until = time.monotonic() + CELL_S
-    while os.waitpid(child, os.WNOHANG) == (0, 0):
-        if time.monotonic() > until:
-            os.kill(child, signal.SIGKILL)
-        time.sleep(POLL_S)
-    with os.fdopen(reads, encoding="utf-8") as given:
-        text = given.read()
+    with TemporaryFile("w+", encoding="utf-8") as given:
+        child = os.fork()
+        if child == 0:
+            try:
+                json.dump(_facts(parser, cell["argv"], cell["env"]), given, default=str)
+                given.flush()
+            finally:
+                os._exit(0)
+        until, ended = time.monotonic() + CELL_S, (0, 0)
+        while ended == (0, 0):
+            if time.monotonic() > until:
+                os.kill(child, signal.SIGKILL)
+            time.sleep(POLL_S)
+            ended = os.waitpid(child, os.WNOHANG)
+        given.seek(0)
+        text = given.read() if ended[1] == 0 else ""
     lost = {"stage": "process", "error": f"its rehearsal died, or took longer than {CELL_S:g} s"}
     print(json.dumps({"key": cell["key"], **(json.loads(text) if text else lost)}), file=answers, flush=True)
 
@@ -98,7 +100,7 @@ def _facts(parser: Any, argv: list[str], env: dict[str, str]) -> dict[str, Any]:
     import huggingface_hub.constants as hub
 
     os.environ |= env
-    hub.HF_HUB_OFFLINE = env.get("HF_HUB_OFFLINE") == "1"  # its module is imported already
+    hub.HF_HUB_OFFLINE = os.environ.get("HF_HUB_OFFLINE") == "1"  # its module is imported already
     facts: dict[str, Any] = {"stage": "arguments", "error": None, "warnings": _kept_warnings()}
     try:
         for found in _stages(parser, argv):

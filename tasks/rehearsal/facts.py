@@ -27,6 +27,7 @@ UNREACHABLE = re.compile(
     re.IGNORECASE,
 )
 """What vLLM, transformers and the hub's client say of a config.json that they can't get."""
+OF_THE_STAND_IN = ("ImportError", "ModuleNotFoundError", "AttributeError", "NotImplementedError")
 FATAL_STAGES = ("arguments", "configuration")
 """Where vLLM's refusal is the one that the card would give. Behind them the stand-in for a card may be at fault."""
 
@@ -80,7 +81,12 @@ class Facts(BaseModel):
     def is_unreachable(self) -> bool:
         """Whether the model's configuration could not be read, so that nothing behind the arguments was looked at."""
         is_unread = self.error is not None and self.architecture is None
-        return is_unread and UNREACHABLE.search(self.error or "") is not None
+        return is_unread and UNREACHABLE.search(_first_words(self.error or "")) is not None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether an error may be the stand-in's: behind configuration, or of a class that vLLM doesn't refuse with."""
+        return self.stage not in FATAL_STAGES or (self.error or "").startswith(OF_THE_STAND_IN)
 
 
 class Finding(Frozen):
@@ -106,7 +112,7 @@ def findings(cell: Cell, gpu: Gpu, facts: Facts, steps: Sequence[MeasuredStep]) 
     found += [remark("vLLM", "warns", warning) for warning in facts.warnings]
     if facts.architecture is not None and not facts.own_class:
         found.append(remark("model", facts.architecture, f"vLLM {PINNED} has no class for it: Transformers' is used"))
-    if not cell.engine.is_pinned and not cell.engine.on_cpu:
+    if not cell.engine.is_pinned:
         found = [each.model_copy(update={"is_fatal": False}) for each in found]
         here = f"not the vLLM {PINNED} that was asked: its own arguments, classes and defaults are unchecked"
         found.append(remark("engine", cell.engine.name, here))
@@ -126,7 +132,7 @@ def _of_error(facts: Facts) -> Iterator[Finding]:
         remedy = "the hub's, once it can be reached, or a file in shapes/ that says `published_as`"
         yield remark("config.json", "not read", "only the arguments were checked", remedy)
         return
-    if facts.stage not in FATAL_STAGES:
+    if facts.is_ours:
         yield remark("vLLM", facts.stage, f"could not be tried further without a card: {said}")
         return
     name = _named_in(facts) or "vLLM"
@@ -172,8 +178,8 @@ def _of_label(cell: Cell, facts: Facts) -> Iterator[Finding]:
 
 def _of_memory(cell: Cell, gpu: Gpu, facts: Facts) -> Iterator[Finding]:
     """A request or the state of all that run at once that doesn't fit beside the weights."""
-    if facts.weights_bytes is None or facts.available_bytes is None:
-        return
+    if cell.engine.on_cpu or facts.weights_bytes is None or facts.available_bytes is None:
+        return  # a processor's memory is the machine's on which it will run
     taken = facts.weights_bytes + facts.draft_bytes
     share = (facts.available_bytes + taken) / GIB
     beside = f"{facts.available_bytes / GIB:.1f} GiB are left of {share:.1f} beside {taken / GIB:.1f} GiB of weights"
@@ -207,7 +213,7 @@ def _of_draft(cell: Cell, facts: Facts) -> Iterator[Finding]:
 
 def _of_suite(cell: Cell, facts: Facts, steps: Sequence[MeasuredStep]) -> Iterator[Finding]:
     """Timed requests that wait or are preempted because the cache doesn't hold them together; what isn't timed may."""
-    if facts.requests is None or facts.max_model_len is None:
+    if cell.engine.on_cpu or facts.requests is None or facts.max_model_len is None:
         return
     tokens_kept = facts.requests * facts.max_model_len
     for step in steps:

@@ -17,6 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from configs.cell import Cell, Draft, Gpu, Model
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
@@ -196,8 +198,8 @@ def _checkpoint(cell: Cell, source: Model | Draft, library: Library) -> _Checkpo
     if shape is not None:
         return _Checkpoint(shape.model_dump_json(), lambda: str(write_shape(shape, user_cache() / "shapes")))
     local = local_folder(source.hub_id)
-    if local is not None and (config := local / "config.json").is_file():
-        return _Checkpoint(hashlib.sha256(config.read_bytes()).hexdigest(), partial(str, local))
+    if local is not None:
+        return _Checkpoint(f"folder:{source.revision}", partial(str, local))
     return _Checkpoint(f"{source.hub_id}@{source.revision}", partial(str, source.hub_id), is_here=False)
 
 
@@ -212,8 +214,10 @@ def _place(key: str) -> Path:
 
 
 def _kept(request: _Request) -> Facts | None:
-    place = _place(request.key)
-    return Facts.model_validate_json(place.read_bytes()) if place.is_file() else None
+    try:
+        return Facts.model_validate_json(_place(request.key).read_bytes())
+    except (FileNotFoundError, ValidationError):  # a damaged file is as good as none: it is found out again
+        return None
 
 
 def _keep(key: str, facts: Facts) -> None:
@@ -228,8 +232,10 @@ def _run(requests: Sequence[_Request], tell: Tell) -> Iterator[tuple[str, Facts]
     """Ask the pinned vLLM in one process; a network that wasn't there may be there next time, so that isn't kept."""
     python = environments.ensure("engine-cpu", tell=tell)
     tell(f"vLLM's configuration code starts, for {len(requests)} commands")
-    env = without_secrets(os.environ) | {"PYTHONPATH": str(ROOT), "VLLM_LOGGING_LEVEL": "WARNING"}
-    log = user_cache() / "rehearsals" / "log.txt"
+    inherited = without_secrets(os.environ)
+    kept = {name: value for name, value in inherited.items() if not name.startswith("VLLM_")}  # cells have their own
+    env = kept | {"PYTHONPATH": str(ROOT), "VLLM_LOGGING_LEVEL": "WARNING"}
+    log = user_cache() / "rehearsals" / f"log-{os.getpid()}.txt"
     log.parent.mkdir(parents=True, exist_ok=True)
     question = json.dumps({"card": requests[0].card, "cells": [each.document() for each in requests]})
     words = [str(python), "-P", "-m", "tasks.rehearsal.engine_side"]
@@ -249,7 +255,7 @@ def _told(asking: subprocess.Popen[str], question: str) -> Iterator[tuple[str, F
         for line in _answers(asking, question):
             answer = json.loads(line)
             facts = Facts.model_validate(answer)
-            if facts.stage != "process" and not facts.is_unreachable:
+            if facts.stage != "process" and not facts.is_unreachable and not (facts.error and facts.is_ours):
                 _keep(answer["key"], facts)
             yield answer["key"], facts
     except BaseException:

@@ -32,7 +32,7 @@ def shipped() -> dict[str, list[Rehearsed]]:
 
 @pytest.mark.parametrize("sweep", names("sweeps"))
 def test_the_engine_would_start_every_shipped_cell(shipped: dict[str, list[Rehearsed]], sweep: str) -> None:
-    for each in shipped[sweep]:
+    for each in (one for one in shipped[sweep] if one.part.is_known):
         assert each.facts is not None, each.part.label
         assert each.refusals == []
         if each.part.cell.engine.is_pinned and not each.facts.is_unreachable:  # some configs only the hub has

@@ -86,7 +86,7 @@ def paired(result: Result, ours: Arm, baseline: Arm, kind: str) -> tuple[Result,
     refusal = _refusal(both)
     if refusal is not None:
         return result.noting(f"not compared with {ar}: {refusal}"), None
-    held, truncated_delta = _held_to_truncation(result, both, ar)
+    held, truncated_delta = _held_to_truncation(result, both, ar, is_noted_only=kind == PRECISION)
     if baseline.judged.verdict != "ok":
         return held.noting(f"not compared with {ar}: its row is {baseline.judged.verdict}"), None
     if not result.is_ok:
@@ -131,8 +131,11 @@ def _refusal(both: pl.DataFrame) -> str | None:
     return f"{len(uneven)} items have another number of answers, e.g. {uneven[0]!r}" if uneven else None
 
 
-def _held_to_truncation(result: Result, both: pl.DataFrame, ar: str) -> tuple[Result, float]:
-    """Guard: as many answers are cut off as of AR (McNemar over items); and how many more are, as a share."""
+def _held_to_truncation(result: Result, both: pl.DataFrame, ar: str, *, is_noted_only: bool) -> tuple[Result, float]:
+    """Guard: as many answers are cut off as of AR (McNemar over items); and how many more are, as a share.
+
+    Beside another precision a difference is only noted: no row is suspect for what its format costs.
+    """
     now, before = pl.col("truncated") > 0, pl.col("truncated_baseline") > 0
     share, of_ar, gained, lost = both.select(
         (pl.col("truncated").sum() / pl.col("answers").sum()).alias("share"),
@@ -146,7 +149,8 @@ def _held_to_truncation(result: Result, both: pl.DataFrame, ar: str) -> tuple[Re
             f"{share:.1%} of the answers were cut off, of {ar}'s {of_ar:.1%} (exact McNemar p = {p:.2g}): one of them "
             "rambles"
         )
-        result = result.worsened("suspect", Reason.TRUNCATION_DIFFERS, sentence)
+        worse = result.worsened("suspect", Reason.TRUNCATION_DIFFERS, sentence)
+        result = result.noting(sentence) if is_noted_only else worse
     return result, share - of_ar
 
 
