@@ -17,7 +17,7 @@ from configs.methods import METHODS
 from configs.schema import Plan
 from configs.steps.eval import EvalStep
 from flows.forecast import estimates
-from flows.forecast.estimates import at_once, carried_requests, decode_tok_s, gain_at, start_s, step_s
+from flows.forecast.estimates import ENGINE_GB, at_once, carried_requests, decode_tok_s, gain_at, start_s, step_s
 from flows.forecast.forecast import EvalForecast, Forecast, forecast
 from flows.terminal.forecast_table import render
 from tests.flows.conftest import Finish, with_steps
@@ -350,7 +350,7 @@ def test_the_first_table_says_what_a_run_needs() -> None:
     assert header.split() == "cell starts GPU-h spot on-dem. weights of GB KV GB fits".split()
     [row] = [line for line in text.splitlines() if line.startswith(" gemma-4-31b fp8 ar ") and "$" in line]
     gb = 10 * 4 * 512 * 2 * 2 * 40960 / 1e9
-    held = (80 * 2**30 / 1e9 * 0.85 - 30.7) / gb
+    held = (80 * 2**30 / 1e9 * 0.85 - ENGINE_GB - 30.7) / gb
     assert row.split()[-4:] == ["30.7", f"{80 * 2**30 / 1e9 * 0.85:.1f}", f"{gb:.2f}", f"{int(held)}"]
 
 
