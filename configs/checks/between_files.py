@@ -34,7 +34,6 @@ PLACES: Mapping[str, str] = {
     "max_model_len": f"{_SERVING}max_model_len",
     "max_num_seqs": f"{_SERVING}max_num_seqs",
     "gpu_memory_utilization": f"{_SERVING}gpu_memory_utilization",
-    "kv_cache_memory_bytes": f"{_SERVING}gpu_memory_utilization",
     "enable_prefix_caching": f"{_SERVING}prefix_cache",
     "quantization": f"{_PRECISION}quantization",
     "quantization_config": f"{_PRECISION}quantization",
