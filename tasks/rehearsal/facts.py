@@ -23,7 +23,7 @@ NARROW_BYTES = 1.5
 
 UNREACHABLE = re.compile(
     r"couldn't connect|offline|LocalEntryNotFound|Hub is disabled|gated repo|\b401\b|Can't load|repo id must|"
-    "repository id",
+    "repository id|cached snapshot",
     re.IGNORECASE,
 )
 """What vLLM, transformers and the hub's client say of a config.json that they can't get."""
