@@ -20,7 +20,7 @@ class NoCheckpoint(SpecsweepError):
 
 
 def local_folder(hub_id: str | None) -> Path | None:
-    """The folder that a `hub_id` names, by a path that begins with / or ~; None: it is on the hub."""
+    """The folder that a `hub_id` names, by a path that begins with / or ~/; None: it is on the hub."""
     return Path(hub_id).expanduser() if hub_id is not None and hub_id.startswith(("/", "~/")) else None
 
 

@@ -194,9 +194,9 @@ class Plan(Frozen):
 
         How clusters are rented is left out, so that a raised budget continues the same run.
         """
-        # forecasts and rehearses, or names the card
+        # figures for forecast and rehearsal, and names of the card
         not_measured = {"bf16_tflops", "compute_capability", "reported_as", "sky_names"}
-        # what it is held against is told by the control that follows
+        # the plan has the control, which says what the cell is held against
         compared = {"model": set(NOT_SERVED), "precision": {"experts_only"}}
         of_cell = {"gpu": not_measured, "cell": compared, "control": compared}
         left_out: dict[str, Any] = {"cloud": True, "gpu": not_measured, "cells": {"__all__": of_cell}}

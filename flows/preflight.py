@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from configs.cell import Engine
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from configs.load import AUTO_GPU, library_of_named
@@ -106,15 +107,20 @@ def require_rehearsed(plan: Plan, ledger: Ledger, name: str, tell: Callable[[str
     """
     if plan.cloud is None:
         return
-    committed = ledger.committed_steps()
-    left = list[PlannedCell]()
+    left = _left(plan, ledger, lambda engine: engine.is_pinned)
+    require(rehearse(parts_of(plan.model_copy(update={"cells": tuple(left)})), library_of_named(name), tell))
+
+
+def _left(plan: Plan, ledger: Ledger, is_asked: Callable[[Engine], bool]) -> list[PlannedCell]:
+    """Cells of some engines with anything left to measure, and not rejected."""
+    left, committed = list[PlannedCell](), ledger.committed_steps()
     for planned in plan.cells:
         done = committed.get(planned.cell.cell_key, ())
-        if any(each.name not in done for each in planned.measurements) and not is_rejected(ledger, planned, done):
+        if not is_asked(planned.cell.engine) or all(each.name in done for each in planned.measurements):
+            continue
+        if not is_rejected(ledger, planned, done):
             left.append(planned)
-    parts = [part for part in parts_of(plan.model_copy(update={"cells": tuple(left)})) if part.cell.engine.is_pinned]
-    if parts:
-        require(rehearse(parts, library_of_named(name), tell))
+    return left
 
 
 class OtherMachine(SpecsweepError):
@@ -131,13 +137,7 @@ def require_machine(plan: Plan, ledger: Ledger) -> None:
     """
     if plan.cloud is not None:
         return
-    left, committed = list[PlannedCell](), ledger.committed_steps()
-    for planned in plan.cells:
-        done = committed.get(planned.cell.cell_key, ())
-        if is_ours(planned.cell.engine) or all(each.name in done for each in planned.measurements):
-            continue
-        if not is_rejected(ledger, planned, done):
-            left.append(planned)
+    left = _left(plan, ledger, lambda engine: not is_ours(engine))
     if left and plan.gpu.name == AUTO_GPU:
         raise OtherMachine(
             "gpu: auto found no card here (`nvidia-smi` is not on the PATH, or shows none): install the driver, or "

@@ -44,8 +44,8 @@ def _verdict(each: Rehearsed) -> str:
 def _figures(facts: Facts | None) -> tuple[str, ...]:
     if facts is None:
         return ("",) * (len(COLUMNS) - 2)
-    computing = [layer for layer in facts.layers if layer.method != "none" and not layer.is_embedding]
-    quantized, many = (sum(layer.n for layer in some) for some in ([x for x in computing if x.quantized], computing))
+    many = sum(layer.n for layer in facts.computing)
+    quantized = sum(layer.n for layer in facts.computing if layer.quantized)
     weights = None if facts.weights_bytes is None else (facts.weights_bytes + facts.draft_bytes) / GIB
     kv = None if facts.kv_bytes_per_request is None else facts.kv_bytes_per_request / GIB
     return (

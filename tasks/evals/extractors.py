@@ -94,9 +94,9 @@ class _Reading(NamedTuple):
 def _answer(letters: str, text: str, *, explicit: bool) -> _Reading:
     """What a text without a second question answers, by the first of these kinds that it has.
 
-    An announcement; a letter that has a line of its own; one that is ticked; one in weaker words; what is said to be
-    correct; a letter in front of its option's text; what is named as an option at all. Where a kind names several
-    letters, it is none. `explicit`: the last two don't count.
+    First an announcement, a letter that has a line of its own, one that is ticked, or one in weaker words. Then what is
+    said to be correct, a letter in front of its option's text, and what is named as an option. Where a kind names
+    several letters, it is none. `explicit`: the last two don't count.
     """
     text = _unsupposed(text)
     if phrases.UNDECIDED.search(text):

@@ -123,9 +123,9 @@ def _stages(parser: Any, argv: list[str]) -> Iterator[dict[str, Any]]:
     config = AsyncEngineArgs.from_cli_args(arguments).create_engine_config(UsageContext.OPENAI_API_SERVER)
     yield {**_configured(config), "stage": "model"}
     with _one_of_many(config):
-        models = _models(config)
-        yield {**_made(config, *models), "stage": "cache"}
-        yield {**_cached(config, models), "stage": "done"}
+        made = _made(config, *_models(config))
+        yield {**made, "stage": "cache"}
+        yield {**_cached(config, made["weights_bytes"] + made["draft_bytes"]), "stage": "done"}
 
 
 def _configured(config: Any) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def _bytes_each(weight: Any, method: Any) -> float:
     return float(weight.element_size())
 
 
-def _cached(config: Any, models: tuple[Any, Any]) -> dict[str, Any]:
+def _cached(config: Any, models_bytes: int) -> dict[str, Any]:
     """What a request of the full length takes, and how many fit beside the weights, by vLLM's own arithmetic.
 
     What activations and CUDA graphs take isn't known here: `available_bytes` is an upper bound.
@@ -267,8 +267,7 @@ def _cached(config: Any, models: tuple[Any, Any]) -> dict[str, Any]:
     _resolve_blocks(config)
     specs = _specs(config)
     groups = cache.get_kv_cache_groups(config, dict(specs))
-    made = _made(config, *models)
-    available = _available_bytes(config, made["weights_bytes"] + made["draft_bytes"])
+    available = _available_bytes(config, models_bytes)
     a_request = cache._max_memory_usage_bytes_from_groups(config, groups) if groups else 0
     a_block = cache._pool_bytes_per_block(config, groups) if groups else 0
     facts = {

@@ -78,6 +78,11 @@ class Facts(BaseModel):
     has_state: bool = False
 
     @property
+    def computing(self) -> list[Layers]:
+        """Layers that a method computes, but for embeddings: those that a precision is made of."""
+        return [layer for layer in self.layers if layer.method != "none" and not layer.is_embedding]
+
+    @property
     def is_unreachable(self) -> bool:
         """Whether the model's configuration could not be read, so that nothing behind the arguments was looked at."""
         is_unread = self.error is not None and self.architecture is None
@@ -157,7 +162,7 @@ def _named_in(facts: Facts) -> str | None:
 
 def _of_label(cell: Cell, facts: Facts) -> Iterator[Finding]:
     """A precision that is none: no layer is quantized though it promises so, or some are though it says 16 bits."""
-    computing = [layer for layer in facts.layers if layer.method != "none" and not layer.is_embedding]
+    computing = facts.computing
     if not computing:
         return
     narrow = sum(layer.bytes for layer in computing if layer.quantized)
