@@ -139,3 +139,11 @@ IN_THE_LAB = [Path(f"lab/bodies/{name}.py") for name in ("body", "connect", "cov
 @pytest.mark.parametrize("entry", [Path("lab/control/daemon.py"), *IN_THE_LAB], ids=str)
 def test_what_runs_inside_the_lab_needs_nothing_but_the_lab(entry: Path) -> None:
     assert {file.parts[0] for file in needed_by(entry)} == {"lab"}
+
+
+def test_no_two_test_files_share_a_name() -> None:
+    """pytest imports a test file by its bare name, so a second one of that name can't be collected beside it."""
+    paths = defaultdict[str, list[Path]](list)
+    for path in ROOT.glob("tests/**/test_*.py"):
+        paths[path.name].append(path)
+    assert [same for same in paths.values() if len(same) > 1] == []

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-ALONE = ("test_real_k_sweep.py", "test_rehearsal.py")
+ALONE = ("test_real_k_sweep.py", "test_promise.py")
 """The first fills an empty cache with what vLLM knows of the models' classes, and bodies of the other begin with it."""
 
 LONGEST_FIRST = (
