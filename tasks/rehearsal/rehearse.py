@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -38,6 +39,9 @@ from tasks.rehearsal.facts import Facts, Finding, findings, remark
 
 RECIPE = 1
 """To be raised when a rehearsal finds out more than before, so that what is kept is found out again."""
+
+UNPINNED_FOR_S = 24 * 3600.0
+"""How long a result is good for a checkpoint of the hub without a revision, whose files may change."""
 
 PORT = 8000
 """Any: nothing is started."""
@@ -148,6 +152,10 @@ class _Request(NamedTuple):
     weights: _Checkpoint
     draft: _Checkpoint | None
 
+    @property
+    def is_pinned(self) -> bool:
+        return self.weights.is_pinned and (self.draft is None or self.draft.is_pinned)
+
     def document(self) -> dict[str, Any]:
         """What the engine's side is asked; folders of shapes are written for it."""
         cell, env = self.part.cell, dict[str, str]()
@@ -188,6 +196,7 @@ class _Checkpoint(NamedTuple):
     content: str
     place: Callable[[], str]
     is_here: bool = True
+    is_pinned: bool = True
 
 
 def _checkpoint(cell: Cell, source: Model | Draft, library: Library) -> _Checkpoint:
@@ -200,7 +209,8 @@ def _checkpoint(cell: Cell, source: Model | Draft, library: Library) -> _Checkpo
     local = local_folder(source.hub_id)
     if local is not None:
         return _Checkpoint(f"folder:{source.revision}", partial(str, local))
-    return _Checkpoint(f"{source.hub_id}@{source.revision}", partial(str, source.hub_id), is_here=False)
+    is_pinned = source.revision is not None
+    return _Checkpoint(f"{source.hub_id}@{source.revision}", partial(str, source.hub_id), False, is_pinned)
 
 
 def _published(hub_id: str | None, library: Library) -> CheckpointShape | None:
@@ -214,10 +224,11 @@ def _place(key: str) -> Path:
 
 
 def _kept(request: _Request) -> Facts | None:
-    try:
-        return Facts.model_validate_json(_place(request.key).read_bytes())
-    except (FileNotFoundError, ValidationError):  # a damaged file is as good as none: it is found out again
-        return None
+    place = _place(request.key)
+    with suppress(FileNotFoundError, ValidationError):  # a damaged file is as good as none: it is found out again
+        if request.is_pinned or time.time() - place.stat().st_mtime < UNPINNED_FOR_S:
+            return Facts.model_validate_json(place.read_bytes())
+    return None
 
 
 def _keep(key: str, facts: Facts) -> None:

@@ -1,7 +1,7 @@
 """Load in the dataset and on the page: rates by category, speedups over visits, percentiles, goodput."""
 
 from collections.abc import Sequence
-from math import fsum
+from math import fsum, sqrt
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from warehouse.ledger.store import Store, open_store
 from warehouse.ledger.timed_tables import LOAD_REQUESTS, LOAD_WINDOWS
 from warehouse.report.display.figures import Row
 from warehouse.report.display.view import View
-from warehouse.report.steps.load import category_section, load_section
+from warehouse.report.steps.load import category_section, load_section, over_loads
 
 LIMITS = {"ttft_ms": 35, "tpot_ms": 20}
 SPEC = LoadStep.model_validate({"step": "load", "dataset": "twin", "concurrencies": [1, 2], "limits": LIMITS})
@@ -242,6 +242,18 @@ def test_seconds_stand_with_the_whole_suite_and_still_sum(built: Consolidated) -
     assert all(row["gpu_s"] is None for row in rows if "," in row["condition"])
     visits = [row for row in built.visits if row["technique"] == "ar" and row["visit"] == 1]
     assert fsum(row["gpu_s"] or 0.0 for row in visits) == pytest.approx(36)
+
+
+def test_a_category_has_a_mean_speedup_over_all_loads_only_where_it_has_one_at_each(built: Consolidated) -> None:
+    rows = [row for row in built.results if row["technique"] == "mtp" and "," in row["condition"]]
+    light, heavy = (only(rows, condition=f"load c={load}, coding") for load in (1, 2))
+    coding = next(row for row in over_loads(rows) if row["condition"].endswith("coding"))
+    assert coding["loads"] == 2
+    for column in ("speedup", "speedup_lo", "speedup_hi"):
+        assert coding[column] == pytest.approx(sqrt(light[column] * heavy[column]))
+    others = over_loads([row for row in rows if row is not heavy])
+    assert others and not [row for row in others if row["condition"].endswith("coding")]
+    assert over_loads([row for row in rows if row["concurrency"] == 1]) == [], "one load is no mean"
 
 
 def test_the_page_has_curves_and_bars_and_where_nothing_else_was_timed_the_whole_suite_is_its_headline(

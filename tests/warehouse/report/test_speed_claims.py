@@ -101,6 +101,10 @@ def test_ar_of_another_gpu_or_measured_again_does_not_remove_the_one_that_a_spee
     again = AR | {"run_id": "r2", "tok_s": 81.0, "measured_at": "2026-11-23T10:00:00+00:00"}
     view = viewed([AR, MTP, again], [speed_pair(MTP)])
     assert sorted(each["tok_s"] for each in view.rates) == [80.0, 81.0, 160.0]
+    fp8 = AR | {"cell_key": "ar-fp8", "precision": "fp8", "tok_s": 120.0, "speedup": 1.5}
+    across = speed_pair(fp8, kind="precision", baseline_cell_key=AR["cell_key"], compared_as=AR["model"])
+    view = viewed([AR, fp8, again], [across])
+    assert sorted(each["tok_s"] for each in view.rates) == [80.0, 81.0, 120.0], "a pair across precisions rests on it"
     newer = [again, MTP | {"run_id": "r2", "measured_at": again["measured_at"]}]
     assert viewed([AR, MTP, *newer], []).older_rows == 2, "once the technique was measured again too, both are old"
 

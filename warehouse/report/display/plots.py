@@ -123,15 +123,24 @@ THIN_BAR, THIN_GAP, BETWEEN = 9.0, 2.0, 7.0
 
 
 def speedup_plots(
-    rows: Sequence[Row], what: str, name_of: Callable[[Row], str], names: Sequence[str], loads: Sequence[int], note: str
+    rows: Sequence[Row],
+    what: str,
+    name_of: Callable[[Row], str],
+    names: Sequence[str],
+    loads: Sequence[int | None],
+    note: str,
 ) -> list[Markup]:
-    """Speedups of one bench's rows by `what`, whose names are in their order, at each of some requests in flight."""
+    """Speedups of one bench's rows by `what`, whose names are in their order, at each of some requests in flight.
+
+    None of these is the load of averages over all of them.
+    """
     made = []
     for number in loads:
         here = [row for row in rows if row["concurrency"] == number]
         groups = [(name, found) for name in names if (found := [row for row in here if name_of(row) == name])]
         if len(here) >= FEWEST_BARS:
-            made.append(plot(f"Speedup by {what}, {number} in flight", note, _grouped_bars(groups, what)))
+            load = "mean of all loads" if number is None else f"{number} in flight"
+            made.append(plot(f"Speedup by {what}, {load}", note, _grouped_bars(groups, what)))
     return made
 
 

@@ -226,11 +226,11 @@ def headline_shape(rows: list[Row]) -> LoadShape | None:
 def make_view(tables: Mapping[str, pl.DataFrame]) -> View:
     """Pick what is shown: the newest run of every cell and step on every machine, and the AR it was compared with."""
     everything, curves = tables["results_consolidated"], tables["k_curves"]
-    kept = _newest(everything)
-    shown = _among(everything, kept)
-    runs = shown.select("run_id", "gpu").unique()
     is_placebo = pl.col("kind") == "placebo"  # of all runs shown, because a control need not be a cell of the run
     compared, placebos = tables["pairs"].filter(~is_placebo), tables["pairs"].filter(is_placebo)
+    kept = _newest(everything, compared)
+    shown = _among(everything, kept)
+    runs = shown.select("run_id", "gpu").unique()
     pairs = _named(pl.concat([_among(compared, kept), _among(placebos, runs)]), shown)
     rows, pairs, attempts = _numbered(shown, pairs, tables["attempts"])
     gone = _points(curves, kept, "anti")  # what rests on a row measured anew since is out of date
@@ -267,11 +267,11 @@ def _points(curves: pl.DataFrame, kept: pl.DataFrame, how: Literal["semi", "anti
     return curves.join(kept, left_on=row_of, right_on=kept.columns, how=how, maintain_order="left")
 
 
-def _newest(rows: pl.DataFrame) -> pl.DataFrame:
+def _newest(rows: pl.DataFrame, compared: pl.DataFrame) -> pl.DataFrame:
     """Cell, machine, step and run of what is shown: the same cell on another machine replaces nothing.
 
     A run that measured only a control is shown next to what an earlier run measured, and replaces none of it. A run's
-    AR stays as long as a row that was divided by it stays, even if AR was measured again since.
+    AR stays as long as a row that was divided by it, or a pair with it, stays, even if AR was measured again since.
     """
     cell_on = ("cell_key", "gpu", "step")
     ordered = rows.sort("measured_at", "run_id")
@@ -282,7 +282,9 @@ def _newest(rows: pl.DataFrame) -> pl.DataFrame:
     theirs = others.with_columns(model=pl.col("compared_as"))
     held_against = ("run_id", "precision", "engine", "gpu", "step", "model")
     baselines = rows.filter(technique="ar").join(theirs, on=held_against, how="semi")
-    return pl.concat([newest, baselines.select(newest.columns)]).unique()
+    other_side = _among(compared, newest).select("baseline_cell_key", *newest.columns).drop("cell_key")
+    paired = rows.join(other_side.rename({"baseline_cell_key": "cell_key"}), on=newest.columns, how="semi")
+    return pl.concat([newest, *(each.select(newest.columns) for each in (baselines, paired))]).unique()
 
 
 def _named(pairs: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import itemgetter
+from statistics import geometric_mean
 from typing import Any
 
 from configs.steps.load import OPEN, category_of
@@ -14,7 +15,7 @@ from warehouse.report.display.figures import NOTHING, Row, figure, rate, span
 from warehouse.report.display.markup import Child, Markup, Section, plot, plots_of, section, tag
 from warehouse.report.display.plots import speedup_plots
 from warehouse.report.display.tables import Heading, naming, percent, table, verdict_mark
-from warehouse.report.display.view import LOAD_STEP, View, ar_first, bench, benches_of, note_of
+from warehouse.report.display.view import LOAD_STEP, View, ar_first, bench, benches_of, cell_of, grouped, note_of
 
 LEAD = (
     "Every prompt of a suite, streamed, so many at a time, each answer followed by the next request at once; answers "
@@ -29,6 +30,11 @@ CATEGORY_LEAD = (
     "in flight all categories are mixed, and its rate is what it would be if it filled the slots at the pace that its "
     "requests had beside the others. Acceptance is what the engine says of each request's drafts; where it says "
     "nothing, it is a dash with several in flight. Intervals are over starts and over the prompts of the category."
+)
+
+MEAN_LEAD = (
+    "Each category's speedup over all loads: the geometric mean, in which every load counts alike. The loads share their "
+    "engine starts, so the interval is the mean of theirs. It is a summary and no claim of its own."
 )
 
 LATENCIES_SHOWN = (
@@ -85,11 +91,12 @@ def load_section(view: View) -> Markup | None:
 
 
 def category_section(view: View) -> Markup | None:
-    """Speedups by category at the lightest and at the heaviest load; the table has all loads."""
+    """Speedups by category at the lightest and at the heaviest load, and over all; the table has each load."""
     rows = in_order([row for row in _rated(view) if category_of(row["condition"]) is not None], in_flight)
     if not rows:
         return None
-    drawings = [drawing for each in benches_of(rows) for drawing in _bars(each)]
+    benches = [(each, over_loads(each)) for each in benches_of(rows)]
+    drawings = [drawing for each, means in benches for drawing in _bars(each, means)]
     columns = [
         *naming(view.rows),
         Heading("category", lambda row: category_of(row["condition"]), ""),
@@ -103,7 +110,8 @@ def category_section(view: View) -> Markup | None:
         Heading("verdict", verdict_mark, ""),
     ]
     content = table("Load by category", columns, rows, "results_consolidated", share=bench)
-    return section("load-categories", "Load by category", CATEGORY_LEAD, plots_of(drawings), content)
+    over_all = _mean_table(view, [row for _, means in benches for row in means])
+    return section("load-categories", "Load by category", CATEGORY_LEAD, plots_of(drawings), *over_all, content)
 
 
 def _rated(view: View) -> list[Row]:
@@ -130,13 +138,56 @@ def _plots(rows: Sequence[Row], figures: Iterable[Figure], load: Value, loads: s
     return made
 
 
-def _bars(rows: Sequence[Row]) -> list[Markup]:
-    """At the lightest and at the heaviest load."""
-    known = [row for row in rows if row["speedup"] is not None and row["verdict"] == "ok"]
+def over_loads(rows: Sequence[Row]) -> list[Row]:
+    """Rows of one bench's categories over all of its loads: the geometric mean of a cell's speedups, and `loads`.
+
+    Only of cells that have a speedup at each load, of which there are two at least: others are means of something else.
+    The ends of the interval are means of the loads' in logs. They would be exact if the loads' errors were the same,
+    and are too wide where they are not: the error of a mean is never above the mean of the errors.
+    """
+    known = _with_speedup(rows)
+    loads = {row["concurrency"] for row in known}
+    means = []
+    for alike in grouped(known, lambda row: (*cell_of(row), _category(row))).values():
+        if len(loads) > 1 and {row["concurrency"] for row in alike} == loads:
+            mean = {name: _geometric_mean([row[name] for row in alike]) for name in SPEEDUP}
+            means.append({**alike[0], **mean, "concurrency": None, "loads": len(alike)})
+    return means
+
+
+SPEEDUP = ("speedup", "speedup_lo", "speedup_hi")
+
+
+def _geometric_mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None and value > 0]
+    return geometric_mean(known) if len(known) == len(values) else None
+
+
+def _with_speedup(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["speedup"] is not None and row["verdict"] == "ok"]
+
+
+def _mean_table(view: View, means: Sequence[Row]) -> list[Markup]:
+    """What it says and its table; nothing where no cell has several loads."""
+    if not means:
+        return []
+    columns = [
+        *naming(view.rows),
+        Heading("category", _category, ""),
+        Heading("speedup, mean of loads", lambda row: figure(row["speedup"])),
+        Heading("95 % interval", lambda row: span(row["speedup_lo"], row["speedup_hi"])),
+        Heading("loads", lambda row: figure(row["loads"], 0)),
+    ]
+    return [tag("p", MEAN_LEAD, class_="lead"), table("Speedup by category, mean of all loads", columns, means)]
+
+
+def _bars(rows: Sequence[Row], means: Sequence[Row]) -> list[Markup]:
+    """At the lightest and at the heaviest load, and over all."""
+    known = _with_speedup(rows)
     loads = sorted({row["concurrency"] for row in known})
-    ends = [*dict.fromkeys([*loads[:1], *loads[-1:]])]
+    ends = [*dict.fromkeys([*loads[:1], *loads[-1:]]), *([None] if means else [])]
     names = sorted({_category(row) for row in known})
-    return speedup_plots(known, "category", _category, names, ends, note_of(rows)) if known else []
+    return speedup_plots([*known, *means], "category", _category, names, ends, note_of(rows)) if known else []
 
 
 def _category(row: Row) -> str:
