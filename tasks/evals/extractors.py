@@ -145,7 +145,7 @@ def bracketed(letters: str) -> re.Pattern[str]:
 
 @cache
 def _line(letters: str) -> re.Pattern[str]:
-    edge = r"[ \t\"'()\[\]{}<>.:,!#>-]"
+    edge = r"[ \t\"'()\[\]{}<>.:,!#>=→⇒∴-]"
     name = r"(?:(?:option|choice|선택지|보기|选项)\s[\"'(\[]?)?"
     return re.compile(rf"(?mi)^{edge}*{name}([{letters}]){edge}*(?:(?:번\s?)?(?:입니다|이다|임)|번)?\.?[ \t]*$")
 
@@ -160,21 +160,26 @@ def _ticked(letters: str, text: str) -> set[str]:
 def _label(letters: str) -> re.Pattern[str]:
     """`C) 42 kJ/mol`, `(C) 42 kJ/mol`, `C: 42`, `Option C - 42`, `C, because ...`; the roman number `I.` is none."""
     end = r"(?:[).:\]](?!\w)|\s-\s|,\s+(?=because|since|as\b))"
-    name = rf"(?:(?i:option|choice)\s)?(?:[(\[]([{letters}])[)\]]|([{letters}]){end})"
+    name = rf"(?:(?i:option|choice)\s)?(?:[(\[]([{letters}])[)\]]|([{letters}]){end}|([{letters.lower()}])\)(?!\w))"
     verb = (
         r"(?:is|are|was|has|have|does|do|can|cannot|can't|would|could|will|says?|seems?|ignores?|violates?|gives?|fails?|"
         r"contradicts?|implies|requires?|describes?|assumes?|and|or|to|vs)\b"
     )
-    return re.compile(rf"[ \t#>-]{{0,8}}{name}[ \t:-]{{0,3}}(?!{verb})(?=[^\s|])")
+    concluding = r"(?:(?:(?i:so|hence|thus|therefore|answer|result)\s?[:,-]|[→⇒])\s{0,3})?"
+    return re.compile(rf"[ \t#>-]{{0,8}}{concluding}{name}[ \t:-]{{0,3}}(?!{verb})(?=[^\s|])")
 
 
 def _labels(letters: str, text: str) -> set[str]:
     """The letter in front of an option's text on the first or the last line, if no other line has another letter."""
     lines = [line for line in text.splitlines() if line.strip()]
     found = {number: label for number, line in enumerate(lines) if (label := _label(letters).match(line))}
-    named = {label[1] or label[2] for label in found.values()}
+    if len(lines) > 1:  # a) of several lines is one of a list
+        found = {number: label for number, label in found.items() if label[3] is None}
+    named = {str(label[1] or label[2] or label[3]).upper() for label in found.values()}
     at_an_end = [number for number in found if number in (0, len(lines) - 1)]
-    if len(named) != 1 or not at_an_end or phrases.DENIES.search(lines[at_an_end[0]]):
+    if len(named) != 1 or not at_an_end:
+        return set()
+    if len(lines) > 1 and phrases.DENIES.search(lines[at_an_end[0]]):  # alone it is the option's own text
         return set()
     return named if named != {"I"} or len(lines) == 1 else set()
 

@@ -44,7 +44,7 @@ CUES = _any(
     r"\b(?:answer|정답|答案)\s*\|(?!\s*\n)",
     r"""\b(?:answer|정답|答案)\s*\|[ \t]*\n[ \t]*\|[-:|\ \t]{3,120}\n(?:[^|\n]{0,200}\|){1,8}?
         (?=[ \t]*\(?[A-J]\)?[ \t]*\|[ \t]*(?:\n[ \t]*\n|\n?\Z))""",
-    r"<(?:final[\ _-]?)?(?:answer|choice|정답)\s*>",
+    r"<(?:(?:final[\ _-]?)?(?:answer|choice|정답)|final)\s*>",
     r"\[(?:(?:final|correct)\s+)?(?:answer|정답|최종\s*답변?|답안?|答案)\]\s*:?",
     r"\\(?:boxed|fbox|framebox)(?=\s*\{|\s+[A-J]\b)",
     # Korean; 대답은 (what somebody replied) is no announcement
@@ -71,6 +71,7 @@ WEAK_CUES = _any(
     r"""[가-힣](?:은|는)\s{1,2}(?=[(\[]?[A-J][)\]]?(?:번|뿐|이|입|라|\s?[.\n]|\Z))
       | [가-힣](?=\([A-J]\)(?:입니다|이다))""",
     r"(?:고르면|即|而是|应该?是|应为|最(?:合适|恰当|适合|符合|佳)\S{0,4}是)",
+    r"\b(?:most\s+likely|probably|likely|presumably)[:,]?\s+(?=[(\[]?[A-J][)\]]?\s*(?:[.!]\s|[.!]?\s*(?:\n|\Z)))",
     r"""\b(?:match(?:es)?|corresponds?\s+to|points?\s+to|agrees?\s+with|leaves|leaving|left\s+with)
         (?:\s+(?:us|me|only|with)){0,2}""",
 )  # fmt: skip
@@ -102,7 +103,7 @@ _JOINING = (
 """Words that can follow an option, and can't follow the article A or the pronoun I."""
 
 AFTER_ANY = re.compile(
-    rf"""\s*(?:\Z|\n|[)\]}}>]|</|<br|\||[.,;:!?](?![A-Za-z0-9])|["'](?!\w)|-\s)|["']?\s?(?:{_PARTICLE})"""
+    rf"""\s*(?:\Z|\n|[)\]}}>]|</|<br|\||[.,;:!?](?![A-Za-z0-9])|["'](?!\w)|-\s|(?:because|since)\b)|["']?\s?(?:{_PARTICLE})"""
 )
 AFTER_CAPITAL = re.compile(rf"\s+(?:{_JOINING})\b|\s*\((?!\w\))")
 AFTER_NO_WORD = re.compile(r"\s+[A-Z0-9]|\s*\\")
@@ -137,6 +138,7 @@ TAKEN_BACK = re.compile(
         (?: no\b(?=\s*[.,;:!-]) | wait\b | hmm\b | oops\b | not\s+quite | 아니(?![라고며]) | 아닙 | 틀렸 | 不对 | 错
           | (?:but\s+)?(?:that|this|it|which)(?:'s|\s+is|\s+was)
             \s+(?:wrong|incorrect|false|not\s+(?:right|correct|it))(?=\s*(?:[.,;!]|\Z|\n))
+          | 이?라고\s(?:생각|보|착각|오해)[^.\n]{0,16}(?:지만|으나|는데)
           | (?:is|was|seems|looks)\s+(?:(?:clearly|also|definitely|certainly)\s+)?
             (?:wrong|incorrect|false|not|out|impossible|ruled|excluded|unlikely|too)\b
           | (?:is|ca|could|does|did|wo|would)n't\b | cannot\b )""",
@@ -145,8 +147,8 @@ TAKEN_BACK = re.compile(
 """Directly behind a letter that is supposed only, asked for, or taken back."""
 
 DISOWNED = re.compile(
-    r"""(?: \b(?:mistake|tempt\w{1,5}|thought|at\s+first|initially|some\s+(?:say|people|students)|many\s+(?:say|people
-          |students)|claim\w{0,3}|trap|naive\w{0,2}|doubt) \b [^.;\n]{0,40}
+    r"""(?: \b(?:mistake|tempt\w{1,5}|thought|(?:at\s+first|initially),?|some\s+(?:say|people|students)
+          |many\s+(?:say|people|students)|claim\w{0,3}|trap|naive\w{0,2}|doubt) (?!\w) [^.,;\n]{0,40}
         | \b(?:one|you|people|students?|someone|somebody|many|readers?)
             \s+(?:might|may|would|could|often|sometimes|usually)\b [^.;\n]{0,40}
         | (?:\bnot|n't|\bnever|\bcannot)\s+(?:(?!and\b|but\b|so\b)\w{1,12}\s+){0,3} | 不(?:是|能|应|该|会|要|可)?
@@ -173,8 +175,8 @@ CONCLUDES = re.compile(
 _ADVERBS = (
     r"(?:(?:clearly|therefore|thus|hence|indeed|actually|definitely|obviously|then|also|probably|likely)[ ]){0,2}"
 )
-_RIGHT = r"""(?:(?:most|more)[ ])?(?:intended|expected|correct|right|best|closest|likely|accurate|appropriate|plausible
-    |suitable|fitting)"""
+_RIGHT = r"""(?:(?:most|more)[ ])?(?:intended|expected|correct|right|best|better|closest|likely|accurate|appropriate
+    |plausible|suitable|fitting)"""
 _SEEMS = r"""(?:is|was|must[ ]be|has[ ]to[ ]be|should[ ]be|seems(?:[ ]to[ ]be)?|appears(?:[ ]to[ ]be)?|looks(?:[ ]like)?
     |feels(?:[ ]like)?|strikes[ ]me[ ]as)"""
 _WANTED = r"""(?:what|the[ ]one|the[ ]\w{1,14})[ ](?:we|to|the[ ]question|of)(?:'re|[ ]are)?
@@ -182,24 +184,37 @@ _WANTED = r"""(?:what|the[ ]one|the[ ]\w{1,14})[ ](?:we|to|the[ ]question|of)(?:
 _OF_ANOTHER = r"[ ](?:to|of|for)[ ](?:the[ ]|an)?(?:previous|other|next|last|different|opposite)\b"
 _NOT_DONE = r"(?!\S{0,3}지\s?(?:않|못))"
 
+_KOREAN_BEGINS = (
+    r"(?:선택지|보기|따라서|그러므로|그래서|결국|때문에|즉|중|중에서는|아니라|므로|니까|라서|아마도?|[은는로면])\s{1,3}"
+)
+
 SAID_BEHIND = (
     (
-        r"""\b(?i:option|choice|letter|answer|so|thus|hence|therefore|that|and|but|then|only|because|is|reflection)
-            [ ]{1,3}""",
+        r"""\b(?i:option|choice|letter|answer|so|thus|hence|therefore|that|and|but|then|only|because|is|reflection
+            |believe|think|say|suspect|conclude)[ ]{1,3}""",
         rf"""[ ]{{1,3}} (?i: (?: (?:alone[ ])? {_SEEMS} (?P<denied>[ ]not|n't)? [ ]{{1,3}} {_ADVERBS}
                 (?: (?P<answer> (?:(?:the|our|my|a)[ ])?{_RIGHT}[ ](?:answer|option|choice|response|one)\b
                       | (?:the|our|my)[ ](?:final[ ])?(?:answer|choice)\b
                       | {_WANTED}
-                      | the[ ](?:best|most[ ]\w{{1,14}}|closest|only[ ]\w{{1,14}})\b )
+                      | the[ ](?:best|most[ ]\w{{1,14}}|closest|only[ ]\w{{1,14}}|one[ ](?:that|which))\b )
                     (?!\s?\?|{_OF_ANOTHER})
                   | (?:the[ ])?{_RIGHT}(?=\s?(?:[.,;:!)]|\Z|\n|-\s|(?:because|since|as|here)\b)) ) )
               | (?:best\s(?:fits|describes|explains|matches|answers)|fits\sbest|makes\sthe\smost\ssense)\b )""",
     ),
     (
-        r"(?:선택지|보기|따라서|그러므로|그래서|결국|때문에|즉|중|중에서는|아니라|므로|니까|라서|[은는로면])\s{1,3}",
+        r"(?i:\b(?:makes?|making|leaves?|leaving|renders?|rendering))[ ]",
+        rf"""[ ](?i:(?:as[ ])?(?:the[ ])?(?:only[ ])?)
+            (?P<answer>(?i:(?:{_RIGHT}[ ])?(?:answer|option|choice)\b)) (?P<denied>(?!))?""",
+    ),
+    (
+        _KOREAN_BEGINS,
+        r"(?:\s?번)?(?:을|를)\s{0,2}(?P<answer>정?답으로\s?(?:해야|하[겠고]|합|한다|봐야|삼))(?P<denied>(?!))?",
+    ),
+    (
+        _KOREAN_BEGINS,
         rf"""(?:\s?번)? (?: (?:이|가|은|는|일\s가능성이)\s{{0,2}}
               (?: (?P<answer> (?:바로\s)?(?:정답|답|해답)
-                      (?=\s?(?:[.,!)]|\Z|\n|입니다|이다|이며|이고|이므로|임|이에요|예요|으로|이\s?[됩된되]|이겠))
+                      (?=\s?(?:[.,!)]|\Z|\n|입니다|이다|이며|이고|이므로|임|이에요|예요|으로|일\s?것|이\s?[됩된되]|이겠))
                     | 가장\s?(?:적절|적합|알맞|옳|올바|타당|정확|맞|가깝|자연스럽|높){_NOT_DONE} )
                 | (?:맞|옳|올바|적절|적합|타당|알맞|정확|정답)(?=[습다고음아으는은른바하합한]|므로){_NOT_DONE} )
             | (?:이|가)\s되겠습니다 | (?:을|를)\s{{0,2}}(?:정답으로\s)?(?:선택|고르|고른|골라|택){_NOT_DONE} )
@@ -242,6 +257,7 @@ DENIES = re.compile(
 
 UNDECIDED = _any(
     r"\bcan(?:not|'t)\s+(?:\w{1,8}\s+)?(?:decide|choose\s+(?:between|only|just|one))\b",
+    r"\b(?:unable|not\s+able)\s+to\s+(?:\w{1,10}\s+)?(?:decide|determine|settle|choose|pick|select|give)\b",
     r"\bboth\s+\(?[A-J]\)?\s+and\s+\(?[A-J]\)?\s+(?:are|seem|look)\s+(?:right|correct|valid|acceptable)",
     r"(?:정할|결정할|고를)\s?수\s?없|无法(?:判断|确定|选)",
 )  # fmt: skip

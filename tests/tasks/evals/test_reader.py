@@ -8,6 +8,11 @@ LETTERS = "ABCDE"
 
 TEXTS: dict[str, dict[str, str | None]] = {
     "English cues": {
+        "The yield doubles.\n\n=> D": "D",
+        "That makes C the only correct choice.": "C",
+        "Hence, E is the one that fits.": "E",
+        "the answer is d since the slope is negative": "D",
+        "Option A looks tempting, I think B is the better answer.": "B",
         "The answer seems to be C.": "C",
         "The correct answer appears to be (D).": "D",
         "I choose C.": "C",
@@ -53,6 +58,10 @@ TEXTS: dict[str, dict[str, str | None]] = {
         "It is a matter of vitamin C.": None,
     },
     "letter and option text": {
+        "Lime is a base.\n\nHence: **C) calcium hydroxide**": "C",
+        "b) Neither of them": "B",
+        "B) It cannot be inverted": "B",
+        "a) first we add\nb) then we divide": None,
         "C) 42 kJ/mol": "C",
         "**C. 42**": "C",
         "(C) 42 kJ/mol": "C",
@@ -96,6 +105,7 @@ TEXTS: dict[str, dict[str, str | None]] = {
         "| Option | Value |\n|---|---|\n| A | 3 |\n| B | 4 |": None,
     },
     "headings and tags": {
+        "<final>B</final>": "B",
         "**Answer**\n\n(C) 42": "C",
         "## Answer\n\nB": "B",
         "### Final Answer:\n**D**": "D",
@@ -125,6 +135,8 @@ TEXTS: dict[str, dict[str, str | None]] = {
         r"\boxed{42}": None,
     },
     "hedges": {
+        "Probably C. The others are older.": "C",
+        "The curve that fits is most likely B.": "B",
         "I think the answer is probably C.": "C",
         "Most likely B.\n\nThe answer is most likely B.": "B",
         "If I am not mistaken, the answer is (D).": "D",
@@ -168,6 +180,7 @@ TEXTS: dict[str, dict[str, str | None]] = {
         "答案是C。如果问的是错误的,答案是A。": "C",
     },
     "two answers": {
+        "The answer would be B in air. I am unable to choose an option.": None,
         "The answer is (B). The answer is (D).": None,
         "Both (A) and (C) are correct.": None,
         "The correct answers are A and C.": None,
@@ -235,6 +248,8 @@ TEXTS: dict[str, dict[str, str | None]] = {
         "<think>The answer is (A)": None,
     },
     "Korean": {
+        "아마 C가 정답일 것입니다.": "C",
+        "처음에는 B라고 생각할 수 있지만, 예외이므로 D를 답으로 해야 한다.": "D",
         "답안: C": "C",
         "최종 답변: C": "C",
         "최종답: C": "C",

@@ -33,8 +33,8 @@ CATEGORY_LEAD = (
 )
 
 MEAN_LEAD = (
-    "Each category's speedup over all loads: the geometric mean, in which every load counts alike. The loads share their "
-    "engine starts, so the interval is the mean of theirs. It is a summary and no claim of its own."
+    "Each category's speedup over all loads: the geometric mean, in which every load counts alike. The loads share "
+    "their engine starts, so the interval is the mean of theirs. It is a summary and no claim of its own."
 )
 
 LATENCIES_SHOWN = (
