@@ -166,7 +166,7 @@ def _label(letters: str) -> re.Pattern[str]:
         r"contradicts?|implies|requires?|describes?|assumes?|and|or|to|vs)\b"
     )
     concluding = r"(?:(?:(?i:so|hence|thus|therefore|answer|result)\s?[:,-]|[→⇒])\s{0,3})?"
-    return re.compile(rf"[ \t#>-]{{0,8}}{concluding}{name}[ \t:-]{{0,3}}(?!{verb})(?=[^\s|])")
+    return re.compile(rf"[ \t#>-]{{0,8}}{concluding}{name}[ \t:-]{{0,3}}(?!{verb}|[가이은는을를]\s)(?=[^\s|])")
 
 
 def _labels(letters: str, text: str) -> set[str]:
@@ -179,7 +179,9 @@ def _labels(letters: str, text: str) -> set[str]:
     at_an_end = [number for number in found if number in (0, len(lines) - 1)]
     if len(named) != 1 or not at_an_end:
         return set()
-    if len(lines) > 1 and phrases.DENIES.search(lines[at_an_end[0]]):  # alone it is the option's own text
+    line, label = lines[at_an_end[0]], found[at_an_end[0]]
+    is_its_text = len(lines) == 1 and label[0][-1].isspace()  # an option may say "not"
+    if not is_its_text and phrases.DENIES.search(line):
         return set()
     return named if named != {"I"} or len(lines) == 1 else set()
 

@@ -100,6 +100,16 @@ def test_what_would_fail_on_the_card_is_one_line(planted: dict[str, Rehearsed], 
     assert found.limit and found.remedy and "\n" not in found.line
 
 
+def test_what_is_merely_tight_is_a_remark() -> None:
+    """The 31B in 16 bits at the context of the post that `speed-bench` follows: 16 of its requests don't fit at once."""
+    planned = next(each for each in make_plan("speed-bench").cells if each.cell.model.name == "gemma-4-31b")
+    serving = planned.cell.serving.model_copy(update={"max_model_len": 32768})
+    wide = planned.cell.model_copy(update={"serving": serving})
+    (found,) = rehearse([Part(wide, planned.gpu, planned.steps, False)], SHIPPED, print)
+    assert found.refusals == []
+    assert [each.value for each in found.found if each.argument == "step load"] == ["16 requests at once"]
+
+
 def test_another_engine_is_never_refused(planted: dict[str, Rehearsed]) -> None:
     part = planted["no room for one request"].part
     other = part.cell.model_copy(update={"engine": load_engine("vllm-own")})

@@ -147,7 +147,7 @@ def over_loads(rows: Sequence[Row]) -> list[Row]:
     """
     known = _with_speedup(rows)
     loads = {row["concurrency"] for row in known}
-    means = []
+    means: list[Row] = []
     for alike in grouped(known, lambda row: (*cell_of(row), _category(row))).values():
         if len(loads) > 1 and {row["concurrency"] for row in alike} == loads:
             mean = {name: _geometric_mean([row[name] for row in alike]) for name in SPEEDUP}
