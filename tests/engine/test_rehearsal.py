@@ -101,7 +101,7 @@ def test_what_would_fail_on_the_card_is_one_line(planted: dict[str, Rehearsed], 
 
 
 def test_what_is_merely_tight_is_a_remark() -> None:
-    """The 31B in 16 bits at the context of the post that `speed-bench` follows: 16 of its requests don't fit at once."""
+    """The 31B in 16 bits at the context of the post that `speed-bench` follows: 16 requests don't fit."""
     planned = next(each for each in make_plan("speed-bench").cells if each.cell.model.name == "gemma-4-31b")
     serving = planned.cell.serving.model_copy(update={"max_model_len": 32768})
     wide = planned.cell.model_copy(update={"serving": serving})
