@@ -344,7 +344,7 @@ Folder = Literal["models", "shapes", "techniques", "replays", "precisions", "eng
 """The sub-folders of `configs/`, each holding one kind of file."""
 
 OTHER_NAMES = ("hub_id", "sky_names", "reported_as")
-"""Keys of models and gpus under which files say what others call them."""
+"""Keys in the files of models and gpus. Their values are names that others use."""
 
 SHIPPED_ROOT = ROOT / "configs"
 """The folder of the configs that ship with specsweep."""

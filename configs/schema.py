@@ -196,7 +196,7 @@ class Plan(Frozen):
         """
         # figures for forecast and rehearsal, and names of the card
         not_measured = {"bf16_tflops", "compute_capability", "reported_as", "sky_names"}
-        # the plan has the control, which says what the cell is held against
+        # the plan has the control, and its model and precision say the same
         compared = {"model": set(NOT_SERVED), "precision": {"experts_only"}}
         of_cell = {"gpu": not_measured, "cell": compared, "control": compared}
         left_out: dict[str, Any] = {"cloud": True, "gpu": not_measured, "cells": {"__all__": of_cell}}

@@ -1,8 +1,7 @@
 """What a sweep would lack where it runs, said before anything is rented, made or started.
 
-Of every step: its items or prompts. Of a sweep without a cloud: its card and its engine. Of one with a cloud:
-whether the pinned engine would start its cells. They would otherwise show once
-for each cell, after the minutes that each start takes.
+Of every step: its items or prompts. Of a sweep without a cloud: its card and its engine. Of one with a cloud: whether
+the pinned engine would start its cells. Otherwise each cell would show it, after the minutes that its start takes.
 """
 
 from __future__ import annotations

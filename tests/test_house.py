@@ -133,7 +133,7 @@ def test_nobody_imports_the_trainer_of_the_shipped_models() -> None:
 
 
 IN_THE_LAB = [Path(f"lab/bodies/{name}.py") for name in ("body", "connect", "cover", "init", "mounts", "ssh_server")]
-"""What is started where nothing but lab/ can be seen, besides the daemon."""
+"""Programs that start inside the lab, besides the daemon. They see no other folder of this repository."""
 
 
 @pytest.mark.parametrize("entry", [Path("lab/control/daemon.py"), *IN_THE_LAB], ids=str)

@@ -254,7 +254,7 @@ def _row_faults(row: CellRow, sweep: Sweep, library: Library) -> Iterator[Fault]
 
 
 def _reference_faults(asked: Reference, row: CellRow, sweep: Sweep, library: Library) -> Iterator[Fault]:
-    """A reference is an AR row of this sweep that is held against nothing itself."""
+    """A reference is an AR row of this sweep, without a reference of its own."""
     techniques = library.files("techniques")
     ar = {
         (each.model, each.precision)

@@ -198,7 +198,7 @@ def _of_memory(cell: Cell, gpu: Gpu, facts: Facts) -> Iterator[Finding]:
         limit = f"one request of that length takes {a_request / GIB:.1f} GiB of cache, and {beside}"
         remedy = f"max_model_len: {longest}, a narrower precision, or more cards"
         yield Finding(argument="max_model_len", value=str(facts.max_model_len), limit=limit, remedy=remedy)
-    elif facts.available_bytes - a_request < ROOM_GIB * GIB and not cell.engine.on_cpu:
+    elif facts.available_bytes - a_request < ROOM_GIB * GIB:
         limit = f"{beside}, and one request takes {a_request / GIB:.1f}: little for activations and CUDA graphs"
         yield remark("max_model_len", str(facts.max_model_len), limit)
     if facts.has_state and facts.full_graphs and facts.blocks is not None and (facts.max_num_seqs or 0) > facts.blocks:

@@ -117,13 +117,14 @@ def rehearse(parts: Sequence[Part], library: Library, tell: Tell) -> list[Rehear
     Raises RehearsalFailed: the engine's environment can't be made, or its vLLM doesn't start.
     """
     asked = [_request(part, library) for part in parts]
-    missing = {each.key: each for each in asked if each.part.is_known and _kept(each) is None}
-    fresh: dict[str, Facts] = {}
+    known = {each.key: facts for each in asked if (facts := _kept(each)) is not None}
+    missing = {each.key: each for each in asked if each.part.is_known and each.key not in known}
+    before = len(known)
     for card in dict.fromkeys(json.dumps(each.card) for each in missing.values()):
         for key, facts in _run([each for each in missing.values() if json.dumps(each.card) == card], tell):
-            fresh[key] = facts
-            tell(f"rehearsed {len(fresh)} of {len(missing)}: {missing[key].part.label}")
-    return [_judged(each.part, _kept(each) or fresh.get(each.key)) for each in asked]
+            known[key] = facts
+            tell(f"rehearsed {len(known) - before} of {len(missing)}: {missing[key].part.label}")
+    return [_judged(each.part, known.get(each.key)) for each in asked]
 
 
 def remembered(parts: Iterable[Part], library: Library) -> list[Rehearsed]:

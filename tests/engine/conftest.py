@@ -14,8 +14,9 @@ LONGEST_FIRST = (
     "test_diffusion.py",  # of two tests: beside so few xdist gives its worker the next file as well, whoever is idle
     "test_real_transformers.py", "test_build.py",
 )  # fmt: skip
-"""Those by twos, by what they take. What is begun last is short, so that no worker waits long for the other; by itself
-xdist begins with what has most tests, and comes last to the long ones, which have few."""
+"""Those by twos, by what they take. What is begun last is short, so that no worker waits long for the other.
+
+By itself xdist begins with the files that have most tests. The long ones have few, and would come last."""
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,6 +1,6 @@
 """Comparisons with the AR cell: what every pair has, a cell's answers next to AR's, and the final verdict on accuracy.
 
-That is AR of the same precision, and of another one where the sweep's row is held against it.
+AR has the cell's precision. A sweep's row may name AR of another precision besides; then there is a second pair.
 
 Two arms are comparable where they answered the same questions, which is checked on the prompts themselves.
 

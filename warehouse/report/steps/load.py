@@ -99,7 +99,7 @@ def category_section(view: View) -> Markup | None:
     drawings = [drawing for each, means in benches for drawing in _bars(each, means)]
     columns = [
         *naming(view.rows),
-        Heading("category", lambda row: category_of(row["condition"]), ""),
+        Heading("category", _category, ""),
         Heading("in flight", lambda row: figure(row["concurrency"], 0)),
         Heading("tok/s", lambda row: rate(row["tok_s"])),
         *speedup_columns(view),
