@@ -11,9 +11,12 @@ import logging
 import os
 import sys
 import traceback
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, TextIO, cast
+from urllib.parse import quote
 
 STORE_KEYS = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY",
@@ -103,8 +106,21 @@ def _shown(value: Any, known: Mapping[str, str]) -> Any:
         return [_shown(each, known) for each in value]
     if isinstance(value, str):
         for name, hidden in known.items():
-            value = value.replace(hidden, f"<{name}>")
+            for form in _forms(hidden):
+                value = value.replace(form, f"<{name}>")
     return value
+
+
+@lru_cache(maxsize=64)
+def _forms(hidden: str) -> tuple[str, ...]:
+    """How a text shows a secret: as it is, quoted as in an address, or somewhere in what a header has in base64."""
+    data = hidden.encode(errors="surrogatepass")
+    forms = [hidden, quote(data), quote(data, safe="")]
+    for before in range(3):  # bytes in front of it: three are four characters, so no other number matters
+        shifted = bytes(before) + data
+        first, end = -(-before * 8 // 6), len(shifted) * 8 // 6  # the characters that its bytes alone decide
+        forms += [encoded.decode()[first:end] for encoded in (b64encode(shifted), urlsafe_b64encode(shifted))]
+    return tuple(dict.fromkeys(forms))
 
 
 class _Redacted:

@@ -1,11 +1,15 @@
-"""What the pages say is there: links, files, modules and commands that they name exist."""
+"""What the pages say is there: links, files, modules and commands that they name exist; an example is run."""
 
 from __future__ import annotations
 
 import re
 import tomllib
 from pathlib import Path
+from textwrap import dedent
+from typing import Any
 
+import duckdb
+import polars as pl
 import pytest
 import yaml
 
@@ -105,3 +109,50 @@ def test_what_is_cited_is_this_version() -> None:
     cited = yaml.safe_load(text_of("CITATION.cff"))
     assert cited["title"] == project["name"]
     assert all(cited[name] == project[name] for name in ("version", "license"))
+
+
+PUBLISHED = ROOT / "bench" / "h200" / "snapshot"  # most of its claims are of dummy weights
+INDENTED = re.compile(r"(?:^ {4}.*\n|^\n(?= {4}))+", re.MULTILINE)
+EXAMPLES = [
+    (page, dedent(example).strip())
+    for page in PAGES
+    if page not in HISTORY
+    for example in INDENTED.findall(text_of(page))
+    if "results_consolidated.parquet" in example and "conclusion" in example
+]
+"""What the pages show for listing claims, in Python and in SQL."""
+
+
+def listed_by(example: str) -> list[dict[str, Any]]:
+    """Rows that an example prints or selects."""
+    if example.startswith("select"):
+        found = duckdb.sql(example)
+        return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+    printed: list[pl.DataFrame] = []
+    exec(example, {"print": printed.append})
+    return printed[-1].to_dicts()
+
+
+def test_readme_and_page_of_the_dataset_show_how_to_list_claims() -> None:
+    assert {page for page, _ in EXAMPLES} == {"README.md", "docs/dataset.md"}
+
+
+def is_made_up(row: dict[str, Any]) -> bool:
+    return row["weights"] == "dummy" or (row["acceptance_source"] or "").startswith("replayed:")
+
+
+@pytest.mark.parametrize("example", [text for _, text in EXAMPLES], ids=[page for page, _ in EXAMPLES])
+def test_an_example_lists_all_claims_that_were_really_run_and_no_other(
+    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "results").symlink_to(PUBLISHED)
+    monkeypatch.chdir(tmp_path)
+    rows = pl.read_parquet(PUBLISHED / "results_consolidated.parquet").to_dicts()
+    claims = [row for row in rows if row["conclusion"] in ("faster", "slower")]
+    assert any(map(is_made_up, claims)), "there is something to leave out"
+
+    def shown(rows: list[dict[str, Any]]) -> list[list[Any]]:
+        names = ("model", "technique", "k", "condition", "tok_s", "speedup")
+        return [[row[name] for name in names] for row in rows]
+
+    assert shown(listed_by(example)) == shown([row for row in claims if not is_made_up(row)])

@@ -110,11 +110,12 @@ def rehearse(name: SweepName, as_json: JsonOption = False) -> None:
     from configs.load import library_of_named
     from flows.plans import make_plan
     from flows.terminal.rehearsal_table import document, render
+    from flows.terminal.run import told
     from tasks.rehearsal.rehearse import parts_of, rehearse
 
     parts = parts_of(make_plan(name))
-    tell = Console(stderr=True)
-    found = rehearse(parts, library_of_named(name), lambda line: tell.print(line, highlight=False, markup=False))
+    with told(Console(stderr=True), "checking the cells against the engine") as tell:
+        found = rehearse(parts, library_of_named(name), tell)
     if as_json:
         print_json(document(found))
     else:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import cast
 
 import httpx
 from rich.console import Console
+from rich.text import Text
 
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
@@ -69,7 +69,8 @@ def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, w
     ledger = Ledger(store, default_run_id(plan) if run_id is None else run_id)
     require_datasets(plan, ledger)
     require_machine(plan, ledger)
-    require_rehearsed(plan, ledger, name, partial(console.print, highlight=False, markup=False))
+    with told(console, "checking the cells against the engine") as tell:
+        require_rehearsed(plan, ledger, name, tell)
     record_run(ledger, plan)
     require_budget(ledger, plan)
     if ProgressReader(ledger, plan).read().complete:
@@ -191,12 +192,28 @@ class PreparationFailed(SpecsweepError):
 def prepare(plan: Plan, console: Console) -> None:
     """Make the plan's environments on this machine, else InstallError, and train what it needs of the demo family."""
     frameworks = framework_environments(plan) if plan.cloud is None else []  # a rented node makes its own
-    with console.status("looking at environments") as status:
+    with told(console, "looking at environments") as tell:
         for name in ("node", *engine_environments(plan), *frameworks):
-            environments.ensure(cast(environments.Name, name), tell=status.update)
+            environments.ensure(cast(environments.Name, name), tell=tell)
     lacking = [member for member in family_members(plan) if member in ON_REQUEST and why_not(member)]
     if lacking:
         train(lacking, console)
+
+
+@contextmanager
+def told(console: Console, first: str) -> Iterator[Callable[[str], None]]:
+    """What is going on: one line that moves on a terminal, a new line now and then where none can."""
+    said_s = time.monotonic()
+    with console.status(first) as status:
+
+        def tell(text: str) -> None:
+            nonlocal said_s
+            status.update(Text(text))
+            if not console.is_terminal and time.monotonic() - said_s >= LINE_EVERY_S:
+                console.print(text, highlight=False, markup=False, soft_wrap=True)
+                said_s = time.monotonic()
+
+        yield tell
 
 
 def train(members: Sequence[str], console: Console) -> None:
@@ -208,16 +225,12 @@ def train(members: Sequence[str], console: Console) -> None:
     last = ""
     with (
         subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as builder,
-        console.status("training") as status,
+        told(console, "training") as tell,
     ):
         try:
-            said = time.monotonic()
             for line in builder.stdout or ():
                 last = line.strip() or last
-                status.update(_training_line(last))
-                if not console.is_terminal and time.monotonic() - said > LINE_EVERY_S:
-                    console.print(_training_line(last), highlight=False)
-                    said = time.monotonic()
+                tell(_training_line(last))
         except BaseException:
             builder.terminate()
             raise

@@ -1,9 +1,12 @@
 """A runner is handed its secrets, and nothing that it starts shows them: seen from outside, all the time."""
 
 import os
+import re
 import subprocess
 import sys
+from base64 import b64encode, urlsafe_b64encode
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -59,6 +62,21 @@ def test_what_is_known_is_named_instead_of_shown(monkeypatch: pytest.MonkeyPatch
     secrets.hold({"MY_KEY": "another-canary"})
     said = secrets.redacted("signature of store-canary-19b2d4 and another-canary is wrong in the lab")
     assert said == "signature of <AWS_SECRET_ACCESS_KEY> and <MY_KEY> is wrong in the lab"
+
+
+SIGNS = "canary/\u00ff\u00ff\u00ff+19b2"  # in base64 it has a sign that the alphabet of addresses writes otherwise
+IN_A_HEADER = [
+    encoded.decode()
+    for text in (f"{user}{SIGNS}@lab".encode() for user in ("", "u", "me", "you"))
+    for encoded in (b64encode(text), urlsafe_b64encode(text))
+]
+
+
+@pytest.mark.parametrize("shown", [quote(SIGNS), quote(SIGNS, safe=""), *IN_A_HEADER])
+def test_what_is_known_is_named_as_addresses_and_headers_have_it(shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "_held", {"MY_KEY": SIGNS})
+    said = secrets.redacted(f"key={shown}")
+    assert re.fullmatch(r"key=\S{0,4}<MY_KEY>\S{0,8}", said), "beside it there is what stands beside it"
 
 
 def test_a_runner_takes_ours_and_leaves_the_users_own_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:

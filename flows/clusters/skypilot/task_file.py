@@ -134,7 +134,7 @@ def task_for(file: TaskFile, rental: Rental, mounts: Mapping[str, str]) -> Any:
         )
     config = copy.deepcopy(file.config)
     config["workdir"] = str(ROOT)
-    config["name"] = f"cell-{rental.job.cell_key[:8]}"
+    config["name"] = f"{config.get('name') or 'cell'}-{rental.job.cell_key[:8]}"
     config["envs"] = {**(config.get("envs") or {}), **_envs(rental)}
     config["file_mounts"] = {**(config.get("file_mounts") or {}), **mounts}
     return _task(file, config, rental)

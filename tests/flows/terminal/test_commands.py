@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -118,6 +120,18 @@ def test_frameworks_are_made_where_the_evaluations_run(
     full = expand(load_sweep("full"))
     prepare(full if rented else full.model_copy(update={"cloud": None}), Console(quiet=True))
     assert made == ["node", *frameworks]
+
+
+def test_what_is_made_first_is_told_in_a_log_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fake_ensure(name: environments.Name, tell: Callable[[str], None]) -> Path:
+        tell(f"{name}: Installing [all]")
+        return Path("python")
+
+    monkeypatch.setattr(environments, "ensure", fake_ensure)
+    monkeypatch.setattr(preparing, "LINE_EVERY_S", 0.0)
+    log = io.StringIO()
+    prepare(make_plan("tiny-quick"), Console(file=log, force_terminal=False))
+    assert "node: Installing [all]\n" in log.getvalue()
 
 
 @pytest.mark.parametrize(("sweep", "trained"), [("tiny-quick", []), ("demo-diffusion", ["diffusion"])])

@@ -70,6 +70,7 @@ def _rented(file: TaskFile, offer: Offer) -> dict[str, Any]:
         task = task_for(file, rental, mounts)
         resources = next(iter(task.resources))
         return {
+            "name": task.name,
             "carried": Path(mounts[ON_THE_NODE]).read_text(),
             "resources": resources.to_yaml_config(),
             "envs": dict(task.envs),

@@ -104,6 +104,11 @@ def test_a_cells_task_is_pinned_to_its_offer_and_takes_itself_down(task: dict[st
     assert rented["autostop"]["down"] is True and rented["autostop"]["idle_minutes"] > 0
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_a_job_is_named_by_its_task_and_cell(asked: dict[str, Any], name: str) -> None:
+    assert asked["tasks"][name]["rented"]["name"] == f"{name}-01234567"
+
+
 def test_labels_say_whose_a_cluster_is_in_words_that_every_cloud_takes(task: dict[str, Any]) -> None:
     labels = task["rented"]["resources"]["labels"]
     told = [labels[f"specsweep-{key}"] for key in ("cell", "run", "expires")]

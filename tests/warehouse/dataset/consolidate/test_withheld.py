@@ -27,10 +27,10 @@ def test_a_speedup_without_a_placebo_is_no_claim_and_its_pair_keeps_what_was_see
     row, pair = only(built.results), only(built.pairs, kind="speed")
     assert (pair["conclusion"], pair["verdict"], pair["reasons"]) == ("inconclusive", "ok", ["no_placebo"])
     assert pair["ratio_lo"] > 1
-    assert pair["wording"].endswith("; no claim: no placebo: AR was not started twice beside another arm")
+    assert pair["wording"].endswith("; no claim: AR was not started twice beside another arm, so there is no A/A check")
     assert row["speedup"] == pytest.approx(pair["ratio"]) and row["speedup_lo"] is row["speedup_hi"] is None
     assert (row["verdict"], row["reasons"]) == ("ok", [])
-    assert row["details"] == ["no_placebo: no placebo: AR was not started twice beside another arm"]
+    assert row["details"] == ["no_placebo: AR was not started twice beside another arm, so there is no A/A check"]
 
 
 def test_a_placebo_under_one_condition_is_none_under_another(local: Store) -> None:

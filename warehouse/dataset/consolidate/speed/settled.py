@@ -36,7 +36,7 @@ BETWEEN_STARTS = "between starts"
 
 WITHHELD = {
     Reason.PLACEBO_FAILED: "AR against AR reads as a difference in this run",
-    Reason.NO_PLACEBO: "no placebo: AR was not started twice beside another arm",
+    Reason.NO_PLACEBO: "AR was not started twice beside another arm, so there is no A/A check",
 }
 """Why no speed of a run or of a condition is a claim, in words."""
 
