@@ -34,9 +34,12 @@ from tests.command_lines import run_python
 from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.store.conftest import KEYS, S3Server, make_server
+from tests.warehouse.ledger.store.fake_google import twin_stores
 from warehouse.ledger.claims import FlowHeartbeat
+from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Heartbeat
 from warehouse.ledger.owner import owner_name
+from warehouse.ledger.placement import Placements
 from warehouse.ledger.store.identity import store_id
 
 ELSEWHERE = "some-other-host/0a1b2c3d/4711/99"
@@ -319,6 +322,40 @@ def test_a_cluster_of_this_store_that_no_run_has_goes_down(scene: Scene) -> None
     assert scene.paused_s == [], "no silence is behind that"
     assert (reaped.done, reaped.fate.why) == ("down", "no run of this store has its cell")
     assert scene.ec2.state(instance) != "running"
+
+
+def test_two_stores_of_one_bucket_name_never_touch_each_others_machines(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same sweep, so the same run and cell, in both; in neither does anybody own its machine."""
+    in_an_hour = {EXPIRY_LABEL: str(int(time.time()) + 3600)}
+    with twin_stores(monkeypatch) as stores:
+        machines = []
+        for store in stores:
+            ledger = Ledger(store, "r1")
+            ledger.write_plan(scene.run.ledger.plan())
+            name = cluster_name(store_id(store), "r1", scene.run.key)
+            Placements(ledger, scene.run.key).ask(name, OFFER, ELSEWHERE, LONG_AGO)
+            machines.append(scene.ec2.rent(name, **in_an_hour))
+        for store, still_there in zip(stores, ([False, True], [False, False]), strict=True):
+            reap_store(store, scene.sky, scene.accounts, time.time(), dry_run=False, pause=lambda _: None)
+            assert [scene.ec2.state(each) == "running" for each in machines] == still_there
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_machine_from_before_stores_had_an_id_is_its_own_stores_while_that_has_it_recorded(
+    scene: Scene, is_recorded: bool
+) -> None:
+    name = name_by_address(scene.store.url, "r1", scene.run.key)
+    instance = scene.ec2.rent(name, **{EXPIRY_LABEL: str(int(time.time()) + 3600)})
+    if is_recorded:
+        scene.placements.ask(name, OFFER, ELSEWHERE, LONG_AGO)
+        scene.flow_beats()
+        assert scene.reaped(name).done == "left"
+        scene.silence("flow.json")
+    assert scene.reaped(name).done == ("down" if is_recorded else "left")
+    assert (scene.ec2.state(instance) != "running") == is_recorded
+    assert not is_recorded or scene.is_closed()
 
 
 def test_other_peoples_machines_are_never_touched(scene: Scene) -> None:
