@@ -1,6 +1,7 @@
 """Which store this is: random, made once in it, so that two buckets of one name at two endpoints are two stores.
 
-The address counts, too: a copy of a store holds all that the store holds, and must not take its machines for its own.
+The address counts, too: a copy in another bucket or folder holds all that the store holds, and must not take its
+machines for its own.
 """
 
 from __future__ import annotations
