@@ -42,6 +42,7 @@ from flows.settling import open_cells, settle_and_require_budget
 from warehouse.dataset.snapshot import publish
 from warehouse.ledger.commits import Ledger, said
 from warehouse.ledger.store import Store, open_store, until_back
+from warehouse.ledger.store.identity import store_id
 from warehouse.ledger.store.proof import require_create_only
 from warehouse.report.page import write_report
 
@@ -103,8 +104,9 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     gone, clock = 0, StoppableClock()
     tell = get_run_logger().info
     pool = ThreadPoolExecutor(plan.concurrency)
-    with expiry_renewed(ledger, plan, tell), HeldCells(ledger, tell) as held, pool:
-        context = run_context_for(ledger, plan, clock, held, tell)
+    own_id = store_id(ledger.store)
+    with expiry_renewed(ledger, plan, own_id, tell), HeldCells(ledger, tell) as held, pool:
+        context = run_context_for(ledger, plan, own_id, clock, held, tell)
         settle_and_require_budget(ledger, plan, context)
         adopted = open_cells(ledger) if plan.cloud is not None else set()
         pending: set[Future[CellOutcome]] = set()

@@ -6,7 +6,6 @@ a folder and measuring goes on. They go up in their order, so a commit comes aft
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
@@ -18,6 +17,7 @@ from configs.errors import SpecsweepError
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.store import Store, StoreAway
+from warehouse.ledger.store.identity import store_id
 from warehouse.ledger.store.local import LocalStore
 
 BOUND_VARIABLE = "SPECSWEEP_OUTBOX_MB"
@@ -29,8 +29,8 @@ COMMIT = "/commit.json"
 
 
 def outbox_folder(workdir: Path, store: Store) -> Path:
-    """Where letters to a store wait, in a cell's folder on this machine."""
-    return workdir / f"outbox-{hashlib.sha256(store.url.encode()).hexdigest()[:12]}"
+    """Where letters to a store wait, in a cell's folder on this machine. Reads the store's id."""
+    return workdir / f"outbox-{store_id(store)[:12]}"
 
 
 def send_left(store: Store, folder: Path) -> None:
@@ -100,7 +100,7 @@ class Outbox:
         self._store, self._folder, self._is_ours, self._kept = store, folder, is_ours, kept
         self.url, self.storage_options = store.url, store.storage_options
         self.uri, self.put, self.seen, self.delete = store.uri, store.put, store.seen, store.delete  # at once
-        self.age_s, self.silence_s = store.age_s, store.silence_s
+        self.age_s, self.silence_s, self.clock_skew_s = store.age_s, store.silence_s, store.clock_skew_s
         self._disk, self._most_bytes = LocalStore(folder), 1e6 * bound_mb()
         self._root = f"{ledger.cell_root(cell_key)}/steps/"
         self._known = set(store.list(self._root.rstrip("/")))

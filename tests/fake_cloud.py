@@ -121,8 +121,8 @@ class FakeSite:
 def context(run: FakeRun, site: FakeSite, tell: Callable[[str], None] = print, **changed: object) -> RunContext:
     made = RunContext(
         site=site, clock=StoppableClock(), max_attempts=2, wait_h=0.01, poll_s=0.2, longest_poll_s=0.2, purse=None,
-        look=SharedLook(run.ledger), name_of=lambda key: cluster_name(run.store_url, "r1", key), tell=tell,
-        managing=lambda _: nullcontext(), slots=Slots(2),
+        look=SharedLook(run.ledger), name_of=lambda key: cluster_name("thestore", "r1", key),
+        tell=tell, managing=lambda _: nullcontext(), slots=Slots(2),
     )  # fmt: skip
     return made._replace(**changed)
 

@@ -17,6 +17,7 @@ from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Attempt, Heartbeat, Leases
 from warehouse.ledger.placement import Placements, PlacementStory
 from warehouse.ledger.store import open_store
+from warehouse.ledger.store.identity import store_id
 
 PATIENCE_S = 1800.0
 
@@ -49,7 +50,7 @@ class RentedRun:
         return prompts_in(self.counts(cell))
 
     def cluster(self, cell: int) -> str:
-        return cluster_name(self.store_url, self.run_id, self.keys[cell])
+        return cluster_name(store_id(self.ledger.store), self.run_id, self.keys[cell])
 
     def heartbeat(self, cell: int) -> Heartbeat | None:
         return Leases(self.ledger, self.keys[cell]).heartbeat()

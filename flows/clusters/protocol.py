@@ -1,8 +1,8 @@
 """What the flow asks of a place to run: where next, launch, look, take down.
 
 A `Site` knows what can be rented and remembers where it failed; a `Cluster` is one rented place that runs one cell's
-node runner. `local` is this machine, `skypilot` is whatever SkyPilot reaches. A cluster's name follows from store, run
-and cell. So a flow that starts again finds what an earlier one rented, and the reaper knows who owns a cluster.
+node runner. `local` is this machine, `skypilot` is whatever SkyPilot reaches. A cluster's name follows from the store's
+id, run and cell. So a flow that starts again finds what an earlier one rented, and the reaper knows who owns a cluster.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import hashlib
 from typing import NamedTuple, Protocol, Self
 
 from configs.errors import SpecsweepError
+from warehouse.ledger.commits import Ledger
 from warehouse.ledger.outcomes import Ended, ended_with
-from warehouse.ledger.placement import MachineEnd, Offer
+from warehouse.ledger.placement import MachineEnd, Offer, Placements
+from warehouse.ledger.store.identity import digits
 
 
 class CellJob(NamedTuple):
@@ -118,17 +120,31 @@ class Site(Protocol):
 
 
 PREFIX = "specsweep-"  # beginning of every cluster's name
-LABEL = "specsweep"  # label of everything rented: its value is the store's hash
+LABEL = "specsweep"  # label of everything rented: its value is the store's id
+STORE_DIGITS, CELL_DIGITS = 7, 8  # of a name: 35 bits tell the stores of an account apart, 40 the cells of a store
 
 
-def store_hash(store_url: str) -> str:
-    """Five hex digits that tell clusters of one store from those of another in the same account."""
-    return _hex(store_url.rstrip("/"))[:5]
+def names_of_store(store_id: str) -> str:
+    """How the names of all clusters of one store begin."""
+    return f"{PREFIX}{store_id[:STORE_DIGITS]}-"
 
 
-def cluster_name(store_url: str, run_id: str, cell_key: str) -> str:
+def cluster_name(store_id: str, run_id: str, cell_key: str) -> str:
     """`specsweep-<store>-<run and cell>`, 26 characters: GCP has room for 35, SkyPilot's user hash included."""
-    return f"{PREFIX}{store_hash(store_url)}-{_hex(f'{run_id}/{cell_key}')[:10]}"
+    return names_of_store(store_id) + digits(f"{run_id}/{cell_key}".encode(), CELL_DIGITS)
+
+
+def cluster_of(ledger: Ledger, store_id: str, cell_key: str) -> str:
+    """The name of a cell's cluster; what is recorded as up under its name from before stores had an id has that one."""
+    story = Placements(ledger, cell_key).open()
+    earlier = name_by_address(ledger.store.url, ledger.run_id, cell_key)
+    is_earlier = story is not None and story.asked.cluster == earlier
+    return earlier if is_earlier else cluster_name(store_id, ledger.run_id, cell_key)
+
+
+def name_by_address(store_url: str, run_id: str, cell_key: str) -> str:
+    """A cluster's name before stores had an id: by the address, which stores at several endpoints may share."""
+    return f"{PREFIX}{_hex(store_url.rstrip('/'))[:5]}-{_hex(f'{run_id}/{cell_key}')[:10]}"
 
 
 def _hex(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from flows.clusters.protocol import PREFIX, cluster_name, store_hash
+from flows.clusters.protocol import cluster_name, cluster_of, names_of_store
 from warehouse.ledger.claims import Claims, estimated_end_s
 from warehouse.ledger.clock import iso_of
 from warehouse.ledger.commits import Ledger
@@ -16,6 +16,7 @@ from warehouse.ledger.owner import owner_name
 from warehouse.ledger.placement import PlacementEnd, Placements, PlacementStory
 from warehouse.ledger.runs import OddRun, tell_skipped
 from warehouse.ledger.store import Store
+from warehouse.ledger.store.identity import known_id
 
 
 class CellOfRun(NamedTuple):
@@ -52,22 +53,26 @@ class Books:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._skipped: set[str] = set()
-        self.hash = store_hash(store.url)
+        self._id = known_id(store) or ""  # without one nothing was rented in its name
         self.clusters: dict[str, CellOfRun] = {}
         keys = store.list("runs")
         for key in keys:
             match key.split("/"):
                 case ["runs", run_id, "cells", cell_key, "cell.json"]:
                     with self.reading():
-                        name = cluster_name(store.url, Ledger(store, run_id).run_id, cell_key)
+                        name = cluster_name(self._id, Ledger(store, run_id).run_id, cell_key)
                         self.clusters[name] = CellOfRun(run_id, cell_key)
         rented, unended = rented_cells(keys)
         self.rented_once = bool(rented)
-        self.open = {name: cell for name, cell in self.clusters.items() if cell in unended}
+        self.open: dict[str, CellOfRun] = {}
+        for cell in sorted(unended.intersection(self.clusters.values())):
+            with self.reading():
+                name = cluster_of(Ledger(store, cell.run_id), self._id, cell.cell_key)
+                self.clusters[name] = self.open[name] = cell
 
     def knows_not(self, cluster: str) -> bool:
         """Whether a cluster is of another store."""
-        return not cluster.startswith(f"{PREFIX}{self.hash}-")
+        return cluster not in self.clusters and not cluster.startswith(names_of_store(self._id))
 
     def owner(self, cell: CellOfRun) -> Owner | None:
         """Who measures the cell or manages its clusters; None if nobody has been heard of lately."""

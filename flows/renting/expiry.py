@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from configs.schema import Plan
 from flows.clusters.clouds import accounts
 from flows.clusters.clouds.account import Account, CloudError, NotAsked
-from flows.clusters.protocol import cluster_name
+from flows.clusters.protocol import cluster_name, cluster_of
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL
+from flows.reaper.books import rented_cells
 from warehouse.ledger.commits import Ledger
 
 EXPIRES_AFTER_S = 24 * 3600.0  # how far ahead the label is set, at the launch and with each renewal
@@ -74,12 +75,13 @@ class ExpiryRenewer:
 
 
 @contextmanager
-def expiry_renewed(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) -> Iterator[None]:
+def expiry_renewed(ledger: Ledger, plan: Plan, store_id: str, tell: Callable[[str], None]) -> Iterator[None]:
     """Keep the labels of a run's clusters ahead of the clock during the block, if it rents any."""
     if plan.cloud is None:
         yield
         return
-    names = [cluster_name(ledger.store.url, ledger.run_id, planned.cell.cell_key) for planned in plan.cells]
+    names = {cluster_name(store_id, ledger.run_id, planned.cell.cell_key) for planned in plan.cells}
+    names |= {cluster_of(ledger, store_id, cell.cell_key) for cell in rented_cells(ledger.keys())[1]}
     ended = threading.Event()
     renewer = ExpiryRenewer(names, accounts(), tell)
     threading.Thread(target=renewer.run, args=(ended,), name="expiry", daemon=True).start()

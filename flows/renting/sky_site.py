@@ -19,7 +19,7 @@ import httpx
 from configs.schema import Cloud, Plan
 from configs.visits import without
 from flows.clock import StoppableClock
-from flows.clusters.protocol import CellJob, Cluster, LaunchFailed, cluster_name
+from flows.clusters.protocol import CellJob, Cluster, LaunchFailed, cluster_of
 from flows.clusters.skypilot.api import offers
 from flows.clusters.skypilot.carried import carried, give_time_to_live, values_of
 from flows.clusters.skypilot.cluster import SkyCluster
@@ -45,7 +45,9 @@ from warehouse.ledger.owner import owner_name
 from warehouse.ledger.placement import Offer, Placements
 
 
-def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, purse: Purse) -> PolicySite:
+def sky_site(
+    ledger: Ledger, plan: Plan, cloud: Cloud, store_id: str, clock: StoppableClock, purse: Purse
+) -> PolicySite:
     """The site of one run; TaskFileError: its `cloud.task` can't be used, ImageNotFound: nor its engine's image."""
     file = load_task(cloud.task)
     require_no_keys_in_mounts(file)
@@ -64,7 +66,7 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, pu
         @contextmanager
         def task_of(job: CellJob) -> Iterator[Any]:
             expires_s = clock.now_s() + EXPIRES_AFTER_S
-            rental = Rental(job, offer, images.get(cell_key), expires_s, sha, dirty, cloud.unattended_h)
+            rental = Rental(job, store_id, offer, images.get(cell_key), expires_s, sha, dirty, cloud.unattended_h)
             with carried(values_of(file.secret_names, job.store_url)) as mounts:
                 yield task_for(file, rental, mounts)
 
@@ -73,7 +75,7 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, pu
 
         claims = Claims(ledger, cell_key)
         bounds = LaunchBounds(cloud.launch_h, over, lambda: claims.is_managed_by(owner_name()))
-        name = cluster_name(ledger.store.url, ledger.run_id, cell_key)
+        name = cluster_of(ledger, store_id, cell_key)
         log_path = cell_workdir(ledger.run_id, cell_key) / "launch.log"
         return SkyCluster(name, task_of, offer, log_path, lambda: clock.is_stopped, bounds)
 

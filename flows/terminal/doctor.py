@@ -47,7 +47,6 @@ ENGINE_DISK_GIB = 6.0  # for the engine's and the control side's environments, m
 BUSY_MIB = 1024.0  # memory that is in use on an idle card: less than this is the driver's own and a desktop's
 WEIGHTS_GIB = 70.0  # what the largest of the shipped models downloads, Qwen3.6 35B-A3B in 16 bits
 OWN_ENGINE = "vllm-own"  # the shipped engine that serves with the vLLM of the PATH
-MOST_SKEW_S = 60.0  # of a store's clock, to ours, that passes; from 15 minutes on, signatures are refused
 SKYPILOT = "0.14.1"  # the version that flows/clusters/skypilot is written for and tested with
 CLOUDS = ("AWS", "GCP")  # those of the shipped tasks are shown even if they are not set up, others only if they are
 OTHER_CLOUDS = ("Kubernetes", "Slurm")
@@ -212,12 +211,6 @@ def store_checks(url: str) -> list[Check]:
         return [Check("store", False, str(error), "use a folder, s3://bucket/prefix or gs://bucket/prefix")]
     checks = check_store(store)
     if all(check.ok for check in checks):
-        if isinstance(store, S3Store):  # a folder's clock is ours
-            skew_s = store.clock_skew_s()
-            ok, where = abs(skew_s) <= MOST_SKEW_S, "ahead of" if skew_s > 0 else "behind"
-            remedy = "" if ok else "set this machine's clock (`timedatectl set-ntp true`)"
-            said = f"the store's clock is {abs(skew_s):.0f} s {where} this machine's"
-            checks.append(Check("clocks agree", ok, said, remedy))
         checks += [check for check in [_reach(store)] if check is not None]
         checks += [node_keys(store)] if isinstance(store, S3Store) else []
     return [check._replace(name=f"store {store.url}: {check.name}") for check in checks]

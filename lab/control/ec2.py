@@ -1,8 +1,9 @@
 """The control plane: moto's EC2, S3, IAM and STS, with a capacity table, inside the daemon's process.
 
-moto knows neither full zones nor spot instances that are taken back, and its addresses could be somebody's: three of
-its functions are replaced, and one of botocore's, which reads the same dates again and again. The backend is read
-directly: asking over HTTP once a second would use the cores on which the engines are timed.
+moto knows neither full zones nor spot instances that are taken back, its addresses could be somebody's, and two
+writers could create one key: four of its functions are replaced, and one of botocore's, which reads the same dates
+again and again. The backend is read directly: asking over HTTP once a second would use the cores on which the engines
+are timed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from moto.s3.exceptions import S3ClientError
 from moto.s3.models import S3Backend
 
 from lab.bodies.metadata import ROLE
+from lab.control.creates import create_one_at_a_time
 from lab.paths import BUCKET, RECLAIM_TAG, REGIONS
 
 _ALIVE = ("pending", "running")
@@ -159,6 +161,7 @@ def _mend_moto(capacity: Path, changed: threading.Event) -> None:
                     instance.state_reason = StateReason(f"{INTERRUPTED}: Spot instance termination", INTERRUPTED)
             changed.set()
 
+    create_one_at_a_time()
     InstanceBackend.run_instances = run_instances  # type: ignore[method-assign]
     InstanceBackend.terminate_instances = terminate_instances  # type: ignore[method-assign]
     # RFC 2544's range for benchmarks: nobody's public address, should anything ever connect to one

@@ -23,6 +23,7 @@ from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Leases
 from warehouse.ledger.placement import Placements
 from warehouse.ledger.store import open_store
+from warehouse.ledger.store.identity import store_id
 
 pytestmark = [pytest.mark.cloud, pytest.mark.engine, pytest.mark.slow(320)]
 
@@ -87,7 +88,7 @@ def rehearsal(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
                 leases = Leases(ours.ledger("disturbed"), ours.ar)
                 inside = lambda: (beat := leases.heartbeat()) is not None and beat.step == "throughput"  # noqa: E731
                 wait_until(inside, "the AR cell is in its throughput step", 1500, SELDOM_S)
-                name = cluster_name(ours.lab.store_url, "disturbed", ours.ar)
+                name = cluster_name(store_id(ours.store), "disturbed", ours.ar)
                 ours.lab.preempt(next(i.cluster for i in ours.lab.instances() if i.cluster.startswith(name)))
             wait_until(done, "the disturbed run", 1500, SELDOM_S)
             wait_until(deploy(session, ours, "calm"), "the calm run", 1500, SELDOM_S)

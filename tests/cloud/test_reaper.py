@@ -23,6 +23,7 @@ from warehouse.ledger.claims import FlowHeartbeat
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.owner import owner_name
 from warehouse.ledger.placement import Placements
+from warehouse.ledger.store.identity import store_id
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(150)]
 
@@ -40,7 +41,7 @@ class RentedCell:
     def __init__(self, run: FakeRun, run_id: str) -> None:
         ledger = Ledger(run.ledger.store, run_id)
         ledger.write_plan(run.ledger.plan())
-        self.store_url, self.name = run.store_url, cluster_name(ledger.store.url, run_id, run.key)
+        self.store_url, self.name = run.store_url, cluster_name(store_id(ledger.store), run_id, run.key)
         self.placements = Placements(ledger, run.key)
 
     def ask(self, region: str, zone: str) -> None:

@@ -183,6 +183,9 @@ class NightStore:
 
     silence_s = age_s
 
+    def clock_skew_s(self) -> float:
+        return 0.0
+
     def hurry(self) -> None:
         pass
 
@@ -369,7 +372,7 @@ def night(cells: int, reclaimed_per_hour: float, seed: int = 1) -> tuple[Clouds,
     ledger.write_plan(plan)
 
     def name_of(cell_key: str) -> str:
-        return cluster_name(store.url, "night", cell_key)
+        return cluster_name("thenight", "night", cell_key)
 
     def make_cluster(cell_key: str, offer: Offer | None) -> Cluster:
         assert offer is not None

@@ -36,7 +36,7 @@ from tests.slurm.layout import CLUSTER, GPUS, SPOT, URGENT
 from tests.slurm.machine import Machine
 
 JOB = CellJob("/nowhere", "unheard", "0" * 16)
-NAME = cluster_name(*JOB[:3])
+NAME = cluster_name("nowhere", JOB.run_id, JOB.cell_key)
 TOKEN_S = 0.02  # seconds per token of the fake engine: long enough a step to strike in it
 CELLS = 2
 SWEEP = (sys.executable, "-m", "flows.terminal")
@@ -195,7 +195,7 @@ def main() -> None:
 
     @contextmanager
     def task_of(job: CellJob) -> Iterator[Any]:
-        yield task_for(file, Rental(job, offer, None, time.time() + 3600, None, None), {})
+        yield task_for(file, Rental(job, "nowhere", offer, None, time.time() + 3600, None, None), {})
 
     bounds = LaunchBounds(1.0, lambda: None, lambda: True)
     cluster = SkyCluster(NAME, task_of, offer, Path.home() / "unheard" / "launch.log", lambda: False, bounds)

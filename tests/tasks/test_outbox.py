@@ -92,7 +92,7 @@ class Scene:
         run = FakeRun(folder)
         self.store = FarStore(Path(run.store_url))
         self.ledger, self.key, self.root = Ledger(self.store, "r1"), run.key, run.ledger.step_root(run.key, "smoke")
-        self.folder = outbox_folder(folder / "disk", self.store)
+        self.folder = outbox_folder(folder / "disk", run.ledger.store)
         self.is_ours = True
         self.kept = list[float]()
 

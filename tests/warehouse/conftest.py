@@ -9,6 +9,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from lab.control.creates import create_one_at_a_time
 from tests.warehouse.ledger.store.fake_google import KEY_ID, SECRET, FakeGoogle, serving
 from warehouse.ledger.store import Store, open_store
 
@@ -17,6 +18,7 @@ BUCKET = "sweeps"
 
 @pytest.fixture(scope="session")
 def moto_url() -> Iterator[str]:
+    create_one_at_a_time()
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

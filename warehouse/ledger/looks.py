@@ -71,7 +71,7 @@ class View:
         self._store, self._cells, self._bodies, self._shown = store, f"{cells}/", bodies, shown
         self.url, self.storage_options = store.url, store.storage_options
         self.uri, self.put, self.put_new, self.delete = store.uri, store.put, store.put_new, store.delete
-        self.age_s, self.hurry = store.age_s, store.hurry
+        self.age_s, self.hurry, self.clock_skew_s = store.age_s, store.hurry, store.clock_skew_s
 
     def get(self, key: str) -> bytes | None:
         """The object's bytes, fetched if the last look showed other ones; None: it showed no such key."""

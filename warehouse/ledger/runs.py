@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from configs.step import VARIABLE as STEPS_VARIABLE
 from warehouse.ledger.store import Store, StoreError
 
-RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")
+RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}\Z")
 """What a run may be called: it becomes a folder name and part of a cluster name."""
 
 

@@ -19,7 +19,7 @@ import yaml
 
 from configs.checkout import ROOT
 from configs.secrets import hold, redacted
-from flows.clusters.protocol import LABEL, CellJob, LaunchFailed, store_hash
+from flows.clusters.protocol import LABEL, CellJob, LaunchFailed
 from flows.clusters.skypilot.carried import FOR_SKYPILOT, TIMED_CLOUDS
 from flows.clusters.skypilot.server import sdk, text_of
 from tasks.notice import TIME_TO_LIVE_VARIABLE
@@ -28,8 +28,7 @@ from warehouse.ledger.placement import Offer
 FOLDER = ROOT / "sky"
 RUN_LABEL, CELL_LABEL = f"{LABEL}-run", f"{LABEL}-cell"
 OWNER_LABEL, EXPIRY_LABEL = f"{LABEL}-owner", f"{LABEL}-expires"
-"""In addition to `LABEL`, whose value is the store's hash. The expiry is in seconds since 1970: clouds refuse
-colons."""
+"""In addition to `LABEL`, whose value is the store's id. The expiry is in seconds since 1970: clouds refuse colons."""
 
 FORWARDED = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_REGION", "HF_ENDPOINT")
 """Variables that a node needs to reach the same store and hub as this process; passed if they are set here."""
@@ -92,6 +91,7 @@ class Rental(NamedTuple):
     """
 
     job: CellJob
+    store_id: str
     offer: Offer | None
     image: str | None
     expires_s: float
@@ -194,7 +194,7 @@ def _pinned(task: Any, rental: Rental) -> Any:
         exact["image_id"] = DOCKER + rental.image
     job = rental.job
     labels = {
-        LABEL: store_hash(job.store_url),
+        LABEL: rental.store_id,
         RUN_LABEL: _label_value(job.run_id),
         CELL_LABEL: job.cell_key,
         OWNER_LABEL: _label_value(f"{getpass.getuser()}-{platform.node()}"),

@@ -23,7 +23,7 @@ from rich.console import Console
 from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, NotAsked, Sighting
 from flows.clusters.clouds.aws import AwsAccount
 from flows.clusters.clouds.gcp import GcpProject
-from flows.clusters.protocol import LABEL, PREFIX, cluster_name, store_hash
+from flows.clusters.protocol import LABEL, cluster_name, name_by_address, names_of_store
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
 from flows.reaper.found import Reaped, ReapReport
@@ -34,9 +34,13 @@ from tests.command_lines import run_python
 from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.store.conftest import KEYS, S3Server, make_server
+from tests.warehouse.ledger.store.fake_google import twin_stores
 from warehouse.ledger.claims import FlowHeartbeat
+from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Heartbeat
 from warehouse.ledger.owner import owner_name
+from warehouse.ledger.placement import Placements
+from warehouse.ledger.store.identity import store_id
 
 ELSEWHERE = "some-other-host/0a1b2c3d/4711/99"
 """An owner that can't be asked whether it lives, so that only its silence tells."""
@@ -125,7 +129,7 @@ class Scene:
         self.store = self.run.ledger.store
         self.ec2, self.sky = ec2, FakeSky(ec2)
         self.accounts = [ec2.account]
-        self.name = cluster_name(self.store.url, "r1", self.run.key)
+        self.name = cluster_name(store_id(self.store), "r1", self.run.key)
         self.placements = self.run.placements
         self.meanwhile: Callable[[], object] = lambda: None  # what happens between the reaper's two looks
         self.paused_s: list[float] = []
@@ -294,7 +298,7 @@ def test_a_dry_run_does_nothing_and_says_so(scene: Scene) -> None:
 
 
 def test_clusters_of_other_stores_are_left_until_they_expire(scene: Scene) -> None:
-    names = [cluster_name(f"s3://{word}/results", "r1", scene.run.key) for word in ("live", "dead", "mute")]
+    names = [cluster_name(f"of-{word}", "r1", scene.run.key) for word in ("live", "dead", "mute")]
     now_s = int(time.time())
     labels: list[dict[str, str]] = [
         {EXPIRY_LABEL: str(now_s + 3 * 3600 + 60)},
@@ -312,12 +316,46 @@ def test_clusters_of_other_stores_are_left_until_they_expire(scene: Scene) -> No
 
 
 def test_a_cluster_of_this_store_that_no_run_has_goes_down(scene: Scene) -> None:
-    orphan = f"{PREFIX}{store_hash(scene.store.url)}-000000-00000000"
+    orphan = f"{names_of_store(store_id(scene.store))}22222222"
     instance = scene.ec2.rent(orphan)
     reaped = scene.reaped(orphan)
     assert scene.paused_s == [], "no silence is behind that"
     assert (reaped.done, reaped.fate.why) == ("down", "no run of this store has its cell")
     assert scene.ec2.state(instance) != "running"
+
+
+def test_two_stores_of_one_bucket_name_never_touch_each_others_machines(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same sweep, so the same run and cell, in both; in neither does anybody own its machine."""
+    in_an_hour = {EXPIRY_LABEL: str(int(time.time()) + 3600)}
+    with twin_stores(monkeypatch) as stores:
+        machines = []
+        for store in stores:
+            ledger = Ledger(store, "r1")
+            ledger.write_plan(scene.run.ledger.plan())
+            name = cluster_name(store_id(store), "r1", scene.run.key)
+            Placements(ledger, scene.run.key).ask(name, OFFER, ELSEWHERE, LONG_AGO)
+            machines.append(scene.ec2.rent(name, **in_an_hour))
+        for store, still_there in zip(stores, ([False, True], [False, False]), strict=True):
+            reap_store(store, scene.sky, scene.accounts, time.time(), dry_run=False, pause=lambda _: None)
+            assert [scene.ec2.state(each) == "running" for each in machines] == still_there
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_machine_from_before_stores_had_an_id_is_its_own_stores_while_that_has_it_recorded(
+    scene: Scene, is_recorded: bool
+) -> None:
+    name = name_by_address(scene.store.url, "r1", scene.run.key)
+    instance = scene.ec2.rent(name, **{EXPIRY_LABEL: str(int(time.time()) + 3600)})
+    if is_recorded:
+        scene.placements.ask(name, OFFER, ELSEWHERE, LONG_AGO)
+        scene.flow_beats()
+        assert scene.reaped(name).done == "left"
+        scene.silence("flow.json")
+    assert scene.reaped(name).done == ("down" if is_recorded else "left")
+    assert (scene.ec2.state(instance) != "running") == is_recorded
+    assert not is_recorded or scene.is_closed()
 
 
 def test_other_peoples_machines_are_never_touched(scene: Scene) -> None:
@@ -415,7 +453,7 @@ def test_names_on_every_cloud_still_tell_whose_a_cluster_is(monkeypatch: pytest.
     from sky.clouds import AWS, GCP
     from sky.utils import common_utils
 
-    name = cluster_name("s3://bucket/results", "nightly-2026-11-20", "0123456789abcdef")
+    name = cluster_name("ab2" * 8, "nightly-2026-11-20", "0123456789abcdef")
     shortened: Callable[..., str] = common_utils.make_cluster_name_on_cloud
     monkeypatch.setattr(common_utils, "get_user_hash", lambda: "12ab34cd")
     for cloud in (AWS, GCP):
@@ -438,8 +476,9 @@ def test_the_scheduled_flow_leaves_skypilot_alone_for_a_store_that_never_rented(
 def test_a_living_flow_keeps_its_clusters_from_the_reapers_of_other_stores_however_old_they_are(scene: Scene) -> None:
     """Launched long ago, label run out: the flow of the other store has just found it again."""
     other = FakeRun(scene.run.folder / "other")
-    name = cluster_name(other.ledger.store.url, other.ledger.run_id, other.key)
-    expired = {EXPIRY_LABEL: str(int(time.time()) - 60), LABEL: store_hash(other.ledger.store.url)}
+    theirs = store_id(other.ledger.store)
+    name = cluster_name(theirs, other.ledger.run_id, other.key)
+    expired = {EXPIRY_LABEL: str(int(time.time()) - 60), LABEL: theirs}
     alive, lookalike = scene.ec2.rent(name, "us-west-2", **expired), scene.ec2.rent(f"{name}0", **expired)
     said: list[str] = []
     ExpiryRenewer(
@@ -451,7 +490,7 @@ def test_a_living_flow_keeps_its_clusters_from_the_reapers_of_other_stores_howev
 
 
 def test_a_laptop_that_wakes_between_the_two_looks_keeps_its_clusters(scene: Scene) -> None:
-    other = cluster_name("s3://other/results", "r1", scene.run.key)
+    other = cluster_name("another", "r1", scene.run.key)
     instance = scene.ec2.rent(other, **{EXPIRY_LABEL: str(int(time.time()) - 60)})
     scene.meanwhile = ExpiryRenewer([other], [scene.ec2.account], print).renew
     assert scene.reaped(other).done == "left" and scene.paused_s == [SECOND_LOOK_S]
@@ -497,7 +536,7 @@ def test_what_a_newer_version_works_on_is_left_and_the_rest_goes_down(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mine = scene.rented("UP")
-    orphan = f"{PREFIX}{store_hash(scene.store.url)}-000000-00000000"
+    orphan = f"{names_of_store(store_id(scene.store))}22222222"
     scene.ec2.rent(orphan)
     key = f"{scene.placements.root}/leases/000001.json"
     scene.store.put(key, b'{"cell_key": "x", "epoch": 1, "owner": "a/b/1/2", "granted_at": "2026", "of_tomorrow": 1}')

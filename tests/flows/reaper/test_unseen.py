@@ -17,6 +17,7 @@ from tests.warehouse.ledger.test_ledger import elsewhere
 from warehouse.ledger.claims import IDLE_S
 from warehouse.ledger.clock import SYSTEM, iso_of, moment_s
 from warehouse.ledger.placement import Offer, PlacementStory
+from warehouse.ledger.store.identity import store_id
 
 AWS = OFFER.model_copy(update={"region": "us-west-2", "zone": "us-west-2a"})
 RUNPOD = offer().model_copy(update={"cloud": "runpod"})
@@ -26,7 +27,7 @@ def reaped(folder: Path, rented: Offer, aws: Told, ago_s: float = 7200) -> tuple
     """The report of one reaper, and what became of a placement that was asked for so long ago."""
     run = FakeRun(folder)
     store = run.ledger.store
-    name = cluster_name(store.url, "r1", run.key)
+    name = cluster_name(store_id(store), "r1", run.key)
     run.placements.ask(name, rented, elsewhere("laptop"), iso_of(SYSTEM.now_s() - ago_s))
     report = reap_store(store, FakeSky(), [aws], SYSTEM.now_s(), dry_run=False, pause=lambda _: None)
     return report, run.story()

@@ -14,6 +14,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from configs.checkout import ROOT
+from lab.control.creates import create_one_at_a_time
 from tasks.engine.server import free_port
 from tests.command_lines import run_python
 from tests.fake_box import FakeBox
@@ -48,6 +49,7 @@ def doctor(tmp_path: Path) -> Doctor:
 
 @pytest.fixture
 def moto_cloud(doctor: Doctor) -> Iterator[Doctor]:
+    create_one_at_a_time()
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

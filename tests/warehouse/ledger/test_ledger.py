@@ -81,7 +81,7 @@ def test_a_plan_is_recorded_once(local: Store) -> None:
         ledger.planned_cell("0" * 16)
 
 
-@pytest.mark.parametrize("run_id", ["", "../up", "a/b", "-x", "x" * 81])
+@pytest.mark.parametrize("run_id", ["", "../up", "a/b", "-x", "x" * 81, "r1\n"])
 def test_a_run_id_is_a_safe_folder_name(local: Store, run_id: str) -> None:
     with pytest.raises(StoreError, match="run id"):
         Ledger(local, run_id)

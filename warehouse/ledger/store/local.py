@@ -41,11 +41,11 @@ class LocalStore:
 
     def uri(self, key: str) -> str:
         """The file's absolute path."""
-        return str(self.root / key)
+        return str(self._path(key))
 
     def put_new(self, key: str, data: bytes) -> bool:
         """Create `key` only if absent (see `Store.put_new`)."""
-        path = self.root / key
+        path = self._path(key)
 
         def create() -> bool:
             with self._written(path, data) as temporary:
@@ -60,7 +60,7 @@ class LocalStore:
 
     def put(self, key: str, data: bytes) -> None:
         """Write `key` atomically, replacing what is there."""
-        path = self.root / key
+        path = self._path(key)
 
         def write() -> None:
             with self._written(path, data) as temporary:
@@ -70,10 +70,11 @@ class LocalStore:
 
     def get(self, key: str) -> bytes | None:
         """The file's bytes; None: there is no such file."""
+        path = self._path(key)
 
         def read() -> bytes:
-            with _said("read", self.root / key):
-                return (self.root / key).read_bytes()
+            with _said("read", path):
+                return path.read_bytes()
 
         try:
             return self._asked(read)
@@ -98,16 +99,17 @@ class LocalStore:
 
     def _files(self, prefix: str) -> Iterator[Path]:
         # unless we raise, a folder that can't be read would be taken for an empty one, and its cells for free ones
-        for folder, folders, names in os.walk(self.root / prefix, onerror=_unless_gone):
+        for folder, folders, names in os.walk(self._path(prefix), onerror=_unless_gone):
             folders[:] = (name for name in folders if not name.startswith(HIDDEN))
             yield from (Path(folder, name) for name in names if not name.startswith(HIDDEN))
 
     def age_s(self, key: str) -> float | None:
         """Seconds since the file was written, by the clock of its file system; None: no such file."""
+        path = self._path(key)
 
         def written_s() -> float:
-            with _said("read", self.root / key):
-                return (self.root / key).stat().st_mtime
+            with _said("read", path):
+                return path.stat().st_mtime
 
         try:
             at_s = self._asked(written_s)
@@ -120,6 +122,10 @@ class LocalStore:
         age_s = self.age_s(key)
         return None if age_s is None else min(age_s, self._back_s())
 
+    def clock_skew_s(self) -> float:
+        """See `Store.clock_skew_s`: a shared file system has a server's clock."""
+        return self._now_s() - time.time()
+
     def hurry(self) -> None:
         """See `Store.hurry`."""
         if self._patience is not None:
@@ -127,7 +133,7 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         """Remove the file if it is there, and its folder if nothing else is in it."""
-        path = self.root / key
+        path = self._path(key)
 
         def remove() -> None:
             with _said("delete", path):
@@ -136,6 +142,12 @@ class LocalStore:
                     path.parent.rmdir()
 
         self._asked(remove)
+
+    def _path(self, key: str) -> Path:
+        """Where a key's file is. StoreError: it would lie outside the folder."""
+        if key.startswith("/") or ".." in key.split("/"):
+            raise StoreError(f"{key!r} leads out of the store {self.root}: a key is relative, and has no '..'")
+        return self.root / key
 
     def _asked(self, call: Callable[[], _Answer]) -> _Answer:
         """What `call` returns, asked again while the file system is away, as far as there is patience."""

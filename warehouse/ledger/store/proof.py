@@ -1,7 +1,12 @@
-"""Proof that a store honours create-only, before anything is trusted to it; keys that may not delete are accepted."""
+"""Proof that a store honours create-only and tells the time, before anything is trusted to it.
+
+Keys that may not delete are accepted.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +15,18 @@ from typing import NamedTuple
 from warehouse.ledger.store.protocol import Store, StoreAway, StoreError
 
 RACERS = 8  # writers that race for one key; more than a run ever has on one key
+RACES = 3  # keys that they race for: before the first one each opens its connection, and they don't arrive together
+TOGETHER_S = 60.0  # within which all threads of a race have started
+
+MOST_SKEW_S = 30.0
+"""Of a store's clock, to this machine's and to the moments that it stamps its objects with. A cell is free after 60 s
+without a heartbeat, and one comes every 5 s: half of that is left."""
+
+LEAST_AGE_S = -2.0  # of a fresh object: both moments are told in whole seconds
 
 STAY_REMEDY = "give the keys DeleteObject below probe/, a lifecycle rule there, or leave it: nothing else is deleted"
+OTHER_REMEDY = "use AWS S3, gs://, Ceph, Cloudflare R2, MinIO or a local folder: results could be overwritten here"
+NTP_REMEDY = "set the clocks of the store's servers, and of a proxy before them: live work would look silent"
 
 
 class Check(NamedTuple):
@@ -25,19 +40,12 @@ class Check(NamedTuple):
 
 
 def check_store(store: Store) -> list[Check]:
-    """Write, re-create, race for, age and list probe objects, then remove them; on an error one failed check."""
-    folder = f"probe/{uuid.uuid4().hex}"
-    keys = [f"{folder}/once", f"{folder}/race"]
+    """Race for, age and list probe objects, then remove them; on an error one failed check."""
+    keys = _probe_keys()
     try:
-        checks = _second_write(store, keys[0])
-        with ThreadPoolExecutor(RACERS) as pool:
-            winners = sum(pool.map(lambda n: store.put_new(keys[1], f"racer {n}".encode()), range(RACERS)))
-        checks.append(Check("a race has one winner", winners == 1, f"{winners} of {RACERS} writers won"))
-        age_s, found = store.age_s(keys[0]), len(store.list(folder))
-        age = "not there" if age_s is None else f"{age_s:.2f} s old"
-        is_young = age_s is not None and -2 <= age_s < 60
-        checks.append(Check("the store's clock moves with its writes", is_young, f"a fresh object is {age}"))
-        checks.append(Check("listing works", found == 2, f"{found} of 2 probe objects listed"))
+        checks = _proof(store, keys)
+        found = len(store.list(keys[0].rpartition("/")[0]))
+        checks.append(Check("listing works", found == RACES, f"{found} of {RACES} probe objects listed"))
     except StoreError as error:
         _left_behind(store, keys)
         return [Check("store can be written and read", False, str(error), "fix the address or the credentials")]
@@ -46,18 +54,24 @@ def check_store(store: Store) -> list[Check]:
 
 
 def require_create_only(store: Store) -> str | None:
-    """Refuse a store on which two writers of one key can both win (StoreError), or that can't be written.
+    """Refuse, as StoreError, a store on which two writers of one key can both win, or whose clock is off.
 
-    Returns a sentence about what stays behind where nothing may be deleted; None: nothing does.
+    Also one that can't be written. Returns a sentence about what stays behind where nothing may be deleted; None:
+    nothing does.
     """
-    key = f"probe/{uuid.uuid4().hex}/start"
+    keys = _probe_keys()
     try:
-        for check in _second_write(store, key):
+        for check in _proof(store, keys):
             if not check.ok:
                 raise StoreError(f"{store.url}: {check.detail}; {check.remedy}")
     finally:
-        left = _left_behind(store, [key])
+        left = _left_behind(store, keys)
     return left
+
+
+def _probe_keys() -> list[str]:
+    folder = f"probe/{uuid.uuid4().hex}"
+    return [f"{folder}/race-{number}" for number in range(RACES)]
 
 
 def _left_behind(store: Store, keys: Sequence[str]) -> str | None:
@@ -68,23 +82,71 @@ def _left_behind(store: Store, keys: Sequence[str]) -> str | None:
     except StoreAway:
         return None  # whoever goes on with this store hears of it
     except StoreError as error:
-        return f"{len(keys)} probe objects of a few bytes stay below {store.uri(keys[0].rsplit('/', 1)[0])}: {error}"
+        return f"{len(keys)} probe objects of a few bytes stay below {store.uri(keys[0].rpartition('/')[0])}: {error}"
     return None
 
 
-def _second_write(store: Store, key: str) -> list[Check]:
-    first = store.put_new(key, b"first")
-    second = store.put_new(key, b"second")
-    kept = store.get(key)
-    remedy = "use AWS S3, gs://, Ceph, Cloudflare R2, MinIO or a local folder: results could be overwritten here"
+def _proof(store: Store, keys: Sequence[str]) -> list[Check]:
+    """What a flow depends on, the worst first: who wins a key, and what the store's clock says."""
+    began_s = time.monotonic()
+    winners = [_race(store, key) for key in keys]
+    late = store.put_new(keys[-1], b"late")
+    is_kept = store.get(keys[-1]) in winners[-1]
+    created, most = all(winners), max(map(len, winners))
     return [
-        Check("create works", first, "a new key was created" if first else "a new key was refused"),
+        Check("create works", created, f"a new key was {'created' if created else 'refused'}", _unless(created)),
         Check(
             "create-only is honoured",
-            not second and kept == b"first",
-            "a second create of the same key was refused"
-            if not second
-            else "it ignores create-only writes (If-None-Match): a second writer silently replaced the first",
-            "" if not second else remedy,
+            not late,
+            "it ignores create-only writes (If-None-Match): a second writer silently replaced the first"
+            if late
+            else "a second create of the same key was refused",
+            _unless(not late),
         ),
+        Check(
+            "a race has one winner",
+            most == 1 and is_kept,
+            f"{most} of {RACERS} writers of one key at once won{'' if is_kept else ', and the key has other bytes'}",
+            _unless(most == 1 and is_kept),
+        ),
+        *_clock_checks(store, keys[-1], began_s),
+    ]
+
+
+def _unless(ok: bool) -> str:
+    return "" if ok else OTHER_REMEDY
+
+
+def _race(store: Store, key: str) -> list[bytes]:
+    """What those wrote who were told that they had created the key."""
+    start = threading.Barrier(RACERS, timeout=TOGETHER_S)
+
+    def write(number: int) -> bytes | None:
+        data = f"racer {number}".encode()
+        start.wait()
+        return data if store.put_new(key, data) else None
+
+    with ThreadPoolExecutor(RACERS) as pool:
+        return [data for data in pool.map(write, range(RACERS)) if data is not None]
+
+
+def _clock_checks(store: Store, key: str, began_s: float) -> list[Check]:
+    """Of a key that was written since `began_s` (`time.monotonic`)."""
+    age_s = store.age_s(key)
+    most_s = MOST_SKEW_S + time.monotonic() - began_s
+    is_young = age_s is not None and LEAST_AGE_S <= age_s <= most_s
+    age = "not there" if age_s is None else f"{age_s:.0f} s old by the store's own clock"
+    bound = f", and at most {MOST_SKEW_S:.0f} s are accepted"
+    skew_s = store.clock_skew_s()
+    agrees = abs(skew_s) <= MOST_SKEW_S
+    said = f"the store's clock is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} this machine's"
+    remedy = "set this machine's clock (`timedatectl set-ntp true`), or the store's"
+    return [
+        Check(
+            "the store's clock moves with its writes",
+            is_young,
+            f"a fresh object is {age}{'' if is_young else bound}",
+            "" if is_young else NTP_REMEDY,
+        ),
+        Check("clocks agree", agrees, f"{said}{'' if agrees else bound}", "" if agrees else remedy),
     ]

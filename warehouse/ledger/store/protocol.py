@@ -83,6 +83,9 @@ class Store(Protocol):
         No process could have written meanwhile: the silence was the store's, and says nothing about them.
         """
 
+    def clock_skew_s(self) -> float:
+        """Seconds by which the store's clock is ahead of ours; no finer than a second at some stores."""
+
     def hurry(self) -> None:
         """Wait for seconds only from now on, where it is away: the process is asked to end."""
 

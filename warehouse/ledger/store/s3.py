@@ -228,7 +228,7 @@ class S3Store:
         self._patience.hurry()
 
     def clock_skew_s(self) -> float:
-        """Seconds by which the server's clock is ahead of ours; no finer than the whole seconds of its Date header."""
+        """See `Store.clock_skew_s`: no finer than the whole seconds of the server's Date header."""
 
         def skew() -> float:
             answer = self._client.list_objects_v2(Bucket=self.bucket, Prefix=self._full("none"), MaxKeys=1)

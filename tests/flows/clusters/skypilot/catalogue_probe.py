@@ -65,7 +65,7 @@ def _chosen(task: Any) -> dict[str, Any]:
 def _rented(file: TaskFile, offer: Offer) -> dict[str, Any]:
     from sky.utils import yaml_utils
 
-    rental = Rental(JOB, offer, IMAGE, 1_800_000_000.5, "c0ffee", True)
+    rental = Rental(JOB, "ab2" * 8, offer, IMAGE, 1_800_000_000.5, "c0ffee", True)
     with carried(values_of(file.secret_names, JOB.store_url)) as mounts:
         task = task_for(file, rental, mounts)
         resources = next(iter(task.resources))

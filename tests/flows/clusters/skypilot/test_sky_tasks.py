@@ -113,6 +113,7 @@ def test_labels_say_whose_a_cluster_is_in_words_that_every_cloud_takes(task: dic
     labels = task["rented"]["resources"]["labels"]
     told = [labels[f"specsweep-{key}"] for key in ("cell", "run", "expires")]
     assert told == ["0123456789abcdef", "nightly-2026-11-20t03-00", "1800000000"]
+    assert labels["specsweep"] == "ab2" * 8, "the store's id"
     assert set(labels) == {"specsweep", *(f"specsweep-{key}" for key in ("run", "cell", "owner", "expires"))}
 
 

@@ -87,7 +87,7 @@ def test_an_engine_built_from_a_pull_request_needs_a_commit() -> None:
 
 
 def test_a_store_that_no_node_can_reach_is_refused_before_anything_is_rented() -> None:
-    rental = Rental(CellJob("/home/me/results", "run-1", "0123456789abcdef"), None, None, 0.0, None, None)
+    rental = Rental(CellJob("/home/me/results", "run-1", "0123456789abcdef"), "ab2" * 8, None, None, 0.0, None, None)
     with pytest.raises(TaskFileError, match=r"'/home/me/results' is a folder of this machine.*--store s3://"):
         task_for(load_task("h100-spot"), rental, {})
 

@@ -11,12 +11,20 @@ import httpx
 import pytest
 from botocore.config import Config
 
+from configs.checkout import ROOT
 from tasks.engine.server import free_port
 from tasks.host.environments import ensure
 
 KEYS = {"AWS_ACCESS_KEY_ID": "testaccesskey", "AWS_SECRET_ACCESS_KEY": "testsecretkey1"}
 KEYS |= {"AWS_DEFAULT_REGION": "us-east-1"}
 BUCKET = "sweeps"
+
+MOTO = """
+from lab.control.creates import create_one_at_a_time
+from moto.server import main
+create_one_at_a_time()
+main()
+"""
 
 
 class S3Server:
@@ -60,7 +68,8 @@ def make_server(kind: str, folder: Path) -> S3Server:
     port, disk, env = free_port(), folder / "disk", dict[str, str]()
     disk.mkdir()
     if kind == "moto":
-        argv = [environment_bin("dev") / "moto_server", "-H", "127.0.0.1", "-p", port]
+        argv = [environment_bin("dev") / "python", "-c", MOTO, "-H", "127.0.0.1", "-p", port]
+        env = {"PYTHONPATH": str(ROOT)}
     elif kind == "ministack":
         argv = [environment_bin("s3servers") / "ministack"]
         env = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "SERVICES": "s3", "S3_PERSIST": "1"}

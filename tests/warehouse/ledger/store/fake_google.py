@@ -9,12 +9,16 @@ import hmac
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+import pytest
+
+from warehouse.ledger.store import Store, open_store
 
 KEY_ID, SECRET = "GOOGTESTKEY", "google-test-secret"
 
@@ -122,3 +126,17 @@ def serving(fake: type[Fake], **fresh: object) -> Iterator[tuple[str, Any]]:
         yield f"http://127.0.0.1:{server.server_port}", handler
         server.shutdown()
         thread.join()
+
+
+@contextmanager
+def twin_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Store]]:
+    """Two stores of one name, each at an endpoint of its own."""
+    monkeypatch.setenv("GS_ACCESS_KEY_ID", KEY_ID)
+    monkeypatch.setenv("GS_SECRET_ACCESS_KEY", SECRET)
+    stores = []
+    with ExitStack() as servers:
+        for _ in range(2):
+            url, _ = servers.enter_context(serving(FakeGoogle, objects={}, lock=threading.Lock(), failures=[]))
+            monkeypatch.setenv("GS_ENDPOINT_URL", url)
+            stores.append(open_store("gs://results/specsweep"))
+        yield stores

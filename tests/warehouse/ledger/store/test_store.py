@@ -87,7 +87,7 @@ class WriteOnce(LocalStore):
 def test_a_store_that_may_not_delete_is_proved_and_what_stays_is_said(tmp_path: Path) -> None:
     store = WriteOnce(tmp_path)
     left = require_create_only(store)
-    (key,) = store.list("probe")
+    key, *_ = store.list("probe")
     assert left is not None and f"stay below {store.uri(key.rsplit('/', 1)[0])}: can't delete" in left
     remarks = [check for check in check_store(store) if check.remark]
     assert [(check.name, check.ok) for check in remarks] == [("probe objects stay", True)]
@@ -121,6 +121,20 @@ def test_what_a_killed_writer_or_a_file_manager_leaves_in_a_folder_is_never_list
         (tmp_path / stray).write_bytes(b"stray")
     assert store.list("") == store.list("leases") == ["leases/000001.json"]
     assert [seen.key for seen in store.seen("")] == ["leases/000001.json"]
+
+
+@pytest.mark.parametrize("key", ["{}", "../beside", "runs/../../beside"])
+def test_no_key_leads_out_of_a_folder(tmp_path: Path, key: str) -> None:
+    beside, store = tmp_path / "beside", LocalStore(tmp_path / "store")
+    beside.write_text("somebody's")
+    key = key.format(beside)
+    for ask in (store.get, store.age_s, store.list, store.delete, store.uri):
+        with pytest.raises(StoreError, match="leads out of the store"):
+            ask(key)
+    for write in (store.put, store.put_new):
+        with pytest.raises(StoreError, match="leads out of the store"):
+            write(key, b"ours")
+    assert beside.read_text() == "somebody's"
 
 
 def test_a_wrong_address_and_a_folder_that_cannot_be_written_are_a_sentence(tmp_path: Path) -> None:
