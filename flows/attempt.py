@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from functools import partial
 
 from configs.schema import PlannedCell
 from configs.visits import Start
-from flows.attempt_records import AttemptRecords, RunnerSeen
+from flows.attempt_records import STOP_GRACE_S, AttemptRecords, RunnerSeen
 from flows.clock import FlowStopped
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.flow_heartbeat import CellTaken
@@ -116,6 +117,7 @@ class AttemptRun:
         """Follow a cluster to its end: one that was adopted, or is launched first."""
         ending, tail = Ending(None, Ended.LAUNCH_FAILED, "the flow failed"), list[str]()
         is_ours = True
+        stopped_by: BaseException | None = None
         try:
             ending = self._launched_and_followed(report_commits, launch=launch)
             if ending.how.row.is_failed_try:
@@ -130,17 +132,31 @@ class AttemptRun:
             raise
         except BaseException as error:
             ending = Ending(None, Ended.STOPPED, f"{type(error).__name__}: {error}")
-            is_ours = self._is_ours()
-            if is_ours and self._offer is not None:
-                with suppress(StoreAway):  # a node that can't be asked goes down all the same
-                    self._records.ask_to_stop(str(error))
+            is_ours, stopped_by = self._is_ours(), error
             raise
         finally:
             if is_ours:
-                self._cluster.down()
+                self._down(stopped_by)
                 self._close(ending, tail, was_there=self._was_watched)
             self._context.look.leave(self._ledger.cell_root(self._job.cell_key))
         return ending
+
+    def _down(self, stopped_by: BaseException | None) -> None:
+        """Take it down. A node that may still work flushes first; where the flow is asked to end, meanwhile.
+
+        Prefect kills a cancelled flow after 30 s, and what it has not sent for by then stays up.
+        """
+        if stopped_by is None or self._offer is None:
+            self._cluster.down()
+            return
+        grace_s = 0.0 if isinstance(stopped_by, FlowStopped) else STOP_GRACE_S
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(self._records.ask_to_stop, str(stopped_by), grace_s)
+            if grace_s:
+                wait([asked])
+            self._cluster.down()
+        with suppress(StoreAway):  # a node that can't be asked goes down all the same
+            asked.result()
 
     def _is_ours(self) -> bool:
         """Whether no other flow has taken the cell over; a store that can't be asked knows of none."""

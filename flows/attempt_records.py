@@ -96,13 +96,13 @@ class AttemptRecords:
         """Whether the lease's runner is gone or has been silent for too long: read anew, or as `looked` at."""
         return (self._leases if looked is None else Leases(looked, self._key)).is_free(lease)
 
-    def ask_to_stop(self, why: str) -> None:
-        """Give the node `STOP_GRACE_S` to flush what it has measured; it is taken down in any case."""
+    def ask_to_stop(self, why: str, grace_s: float) -> None:
+        """Ask the node to flush what it has measured, and wait so long until it has; it is taken down in any case."""
         lease = self._own_lease()
         if lease is None or self._leases.closed(lease.epoch) is not None:
             return
         self._leases.ask_to_stop(lease, why or "the flow ends")
-        deadline = time.monotonic() + STOP_GRACE_S
+        deadline = time.monotonic() + grace_s
         while self._leases.closed(lease.epoch) is None and time.monotonic() < deadline:
             time.sleep(min(1.0, self._context.poll_s))
 

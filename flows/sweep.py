@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,8 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled
 
 from configs.errors import SpecsweepError
 from configs.expand import default_run_id
@@ -30,9 +33,10 @@ from configs.secrets import guard_logs
 from configs.visits import BACK, MIDDLE, MIRRORED
 from flows.automations import MAX_FLOW_RUNS
 from flows.cell import CellOutcome, measure_cell
-from flows.clock import StoppableClock
+from flows.clock import FlowStopped, StoppableClock
 from flows.dropping import drop_what_is_out
 from flows.flow_heartbeat import HeldCells
+from flows.own_run import AnotherNight, OwnRun, only_night, until_prefect_answers
 from flows.plans import make_plan, record_run, store_url
 from flows.preflight import require_datasets, require_machine, require_rehearsed
 from flows.renting.expiry import expiry_renewed
@@ -55,17 +59,19 @@ class SweepIncomplete(SpecsweepError):
 
 
 @flow(name="sweep", log_prints=True)
-def sweep(name: str = "demo", store: str | None = None, run_id: str | None = None, dated: bool = False) -> str:
+def sweep(
+    name: str = "demo", store: str | None = None, run_id: str | None = None, dated: bool = False
+) -> str | State[None]:
     """Measure a sweep and publish the dataset and the report.
 
     Args:
         name: a sweep of `configs/sweeps/` or a path to a user's own YAML.
         store: folder or `s3://bucket/prefix`; else SPECSWEEP_STORE, else `results/` of this checkout.
         run_id: which run to start or continue; else made from the plan, so that the same plan continues the same run.
-        dated: name the run after the day it was scheduled for (the nightly).
+        dated: name the run after its scheduled day (the nightly); while an earlier night lives, it ends at once.
 
     Returns:
-        Where the report is.
+        Where the report is; Cancelled if it was cancelled, or ends at once.
     """
     guard_logs()
     if (count := runtime.flow_run.run_count or 0) > MAX_FLOW_RUNS:
@@ -77,13 +83,18 @@ def sweep(name: str = "demo", store: str | None = None, run_id: str | None = Non
         get_run_logger().warning(left_behind)
     scheduled: Any = runtime.flow_run.scheduled_start_time
     own_id = f"{Path(name).stem}-{scheduled:%Y-%m-%d}" if dated else default_run_id(plan)
-    ledger = Ledger(opened, own_id if run_id is None else run_id)
-    require_datasets(plan, ledger)
-    require_machine(plan, ledger)
-    require_rehearsed(plan, ledger, name, get_run_logger().info)
-    record_run(ledger, plan)
-    outcomes = measure_all(ledger, plan)
-    report = publish_results(opened, ledger.run_id)
+    ledger, tell = Ledger(opened, own_id if run_id is None else run_id), get_run_logger().info
+    try:
+        with only_night(opened, Path(name).stem, tell, again=count > 1) if dated else nullcontext():
+            require_datasets(plan, ledger)
+            require_machine(plan, ledger)
+            require_rehearsed(plan, ledger, name, tell)
+            record_run(ledger, plan)
+            outcomes = measure_all(ledger, plan)
+            report = publish_results(opened, ledger.run_id)
+    except (AnotherNight, FlowStopped) as why:
+        tell(str(why))
+        return Cancelled(message=str(why))
     failed = [f"{outcome.label}: {outcome.reason}" for outcome in outcomes if outcome.ended == "failed"]
     if failed:
         raise SweepIncomplete(f"{len(failed)} of {len(outcomes)} cells failed; {'; '.join(failed)}")
@@ -95,6 +106,7 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
 
     In a mirrored design the way back follows the way forwards, in reverse, for the cells that were measured. Where the
     sweep says `drop: after_first_visit`, the K that are out by then are left out. In a balanced one AR comes between.
+    Raises FlowStopped: the run was cancelled.
     """
     progress = cast(UUID, create_progress_artifact(progress=0.0, description=f"run {ledger.run_id}"))
     outcomes: dict[str, CellOutcome] = {}
@@ -105,7 +117,12 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     tell = get_run_logger().info
     pool = ThreadPoolExecutor(plan.concurrency)
     own_id = store_id(ledger.store)
-    with expiry_renewed(ledger, plan, own_id, tell), HeldCells(ledger, tell) as held, pool:
+
+    def stop(why: str) -> None:
+        clock.stop(why)
+        ledger.store.hurry()
+
+    with OwnRun(stop, tell), expiry_renewed(ledger, plan, own_id, tell), HeldCells(ledger, tell) as held, pool:
         context = run_context_for(ledger, plan, own_id, clock, held, tell)
         settle_and_require_budget(ledger, plan, context)
         adopted = open_cells(ledger) if plan.cloud is not None else set()
@@ -124,9 +141,9 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
                     outcomes |= {future.result().cell_key: future.result() for future in done}
                     gone += len(done)
                     _show_progress(progress, 100 * gone / total, tell)
+                    clock.require_going()
         except BaseException as error:  # also a termination signal: clusters go down before the flow ends
-            clock.stop(f"the flow ends: {type(error).__name__}")
-            ledger.store.hurry()
+            stop(f"the flow ends: {type(error).__name__}")
             for future in pending:
                 future.cancel()
             raise
@@ -196,6 +213,7 @@ def publish_results(store: Store, run_id: str) -> str:
         return write_report(store), result_rows(store, run_id)
 
     report, rows = until_back(published, partial(StoppableClock().sleep, AWAY_POLL_S))
+    until_prefect_answers()
     create_table_artifact(key="results", table=rows, description=f"run {run_id}")
     link = Path(report).as_uri() if "://" not in report else report
     create_link_artifact(key="report", link=link, link_text="the report", description=f"report after run {run_id}")

@@ -36,8 +36,6 @@ OUR_SETTINGS = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
-    # in memory, a concurrency slot whose holder and server both die is never given back
-    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     # at its default of 20 s an ephemeral server did not start on two busy cores
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
 }
@@ -91,8 +89,8 @@ class PrefectSession:
     def __enter__(self) -> PrefectSession:
         """End what a killed session of this home left, and record this one.
 
-        Prefect's history is dropped with it: a run that a killed session left "Running" would hold its deployment's
-        slot for minutes. The ledger is the truth anyway.
+        Prefect's history is dropped with it: a run that a killed session left "Running" would be taken for dead, and
+        be started again beside the new one. The ledger is the truth anyway.
         """
         if self._record.exists():
             process_group.end_recorded(self._record)
@@ -108,7 +106,7 @@ class PrefectSession:
         """Start server and worker, and deploy all of `prefect.yaml`; SessionFailed if one does not start."""
         tell("starting a Prefect server of our own")
         lay_database(self.home, self.env)
-        self._spawn("server", ["server", "start", "--host", "127.0.0.1", "--port", self.url.rpartition(":")[2]])
+        self.spawn_server()
         self._wait_healthy(tell)
         tell("deploying sweep/demo, sweep/full and sweep/nightly")
         self.prefect(["work-pool", "create", WORK_POOL, "--type", "process", "--overwrite"])
@@ -116,12 +114,12 @@ class PrefectSession:
         self.prefect(["--no-prompt", "deploy", "--all"])
         output_of(["-m", "flows.automations", *([str(self._silence_s)] if self._silence_s else [])], self.env)
 
+    def spawn_server(self) -> None:
+        """Start a server on the session's port and database, after killing an earlier one."""
+        self._spawn("server", ["server", "start", "--host", "127.0.0.1", "--port", self.url.rpartition(":")[2]])
+
     def spawn_worker(self, settings: Mapping[str, str] | None = None) -> None:
         """Start a worker on the pool, after killing an earlier one; `settings` are further variables for its flows."""
-        earlier = self._processes.pop("worker", None)
-        if earlier is not None:
-            earlier.kill()
-            earlier.wait()
         arguments = ["worker", "start", "--pool", WORK_POOL, "--type", "process", "--name", "local"]
         self._spawn("worker", arguments, settings)
 
@@ -166,6 +164,10 @@ class PrefectSession:
             time.sleep(0.5)
 
     def _spawn(self, name: str, arguments: list[str], settings: Mapping[str, str] | None = None) -> None:
+        earlier = self._processes.pop(name, None)
+        if earlier is not None:
+            earlier.kill()
+            earlier.wait()
         with self._log(name).open("ab") as log:
             self._processes[name] = started(["-m", "prefect", *arguments], self.env | dict(settings or {}), log)
 

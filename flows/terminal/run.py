@@ -37,8 +37,9 @@ from warehouse.ledger.store.proof import require_create_only
 from warehouse.report.page import write_report
 
 LINE_EVERY_S = 20.0  # pause between two lines of progress where no terminal can show a moving one
-SERVER_SILENCE_S = 300.0  # of Prefect's, until we give up; its database was seen locked for half a minute
-FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
+SERVER_SILENCE_S = 7200.0  # of Prefect's, until we give up; a flow waits an hour to say how it ended
+FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED")
+CRASHED_S = 60.0  # after which a crash is final: a flow that lives denies it, and one that doesn't is started again
 CLOUD_STOP_S = 300.0  # for a stopped flow to flush its nodes and take its clusters down; if killed, it leaves them up
 
 NEXT = """next:    bin/sweep run demo-all    more techniques and loads of the same tiny models (half an hour)
@@ -164,7 +165,7 @@ class _FlowRun:
     def __init__(self, session: PrefectSession, flow_run_id: str) -> None:
         self._session = session
         self._url = f"{session.url}/api/flow_runs/{flow_run_id}"
-        self._heard = time.monotonic()
+        self._heard = self._lived = time.monotonic()
         self.state = "SCHEDULED"
         self.message = ""
 
@@ -182,7 +183,9 @@ class _FlowRun:
         self._heard = time.monotonic()
         self.state = answer["state"]["type"]
         self.message = answer["state"].get("message") or ""
-        return self.state in FINAL_STATES
+        if self.state != "CRASHED":
+            self._lived = self._heard
+        return self.state in FINAL_STATES or self._heard - self._lived > CRASHED_S
 
 
 class PreparationFailed(SpecsweepError):

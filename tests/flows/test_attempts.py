@@ -261,6 +261,37 @@ def test_the_machine_that_a_rejected_cell_left_goes_down_and_its_record_is_close
     assert node.is_down and run.placements.open() is None
 
 
+def test_a_cancelled_flow_sends_its_node_down_at_once_and_asks_it_to_flush_meanwhile(
+    run: FakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.attempt_records.STOP_GRACE_S", 3600.0)
+    monkeypatch.setattr("flows.attempt.STOP_GRACE_S", 3600.0, raising=False)
+    clock = StoppableClock()
+
+    class Deaf(FakeCluster):
+        """A node whose runner does not hear that it shall stop."""
+
+        def launch(self, job: CellJob) -> None:
+            run.leases.acquire(elsewhere("node"))
+            clock.stop("its run was cancelled")
+
+    node, raised = Deaf(run), list[BaseException]()
+
+    def cancelled() -> None:
+        try:
+            measured(run, context(run, FakeSite([node]), clock=clock))
+        except FlowStopped as stopped:
+            raised.append(stopped)
+
+    flow = threading.Thread(target=cancelled, daemon=True)
+    flow.start()
+    wait_until(lambda: node.is_down, "it goes down, though its runner still works", 60)
+    flow.join(60)
+    lease = run.leases.current()
+    assert raised and lease is not None and run.leases.stop_asked(lease) == "its run was cancelled"
+    assert run.ends() == [attempt.outcome for attempt in run.attempts()] == ["stopped"]
+
+
 @pytest.mark.parametrize("when", ["while it launches", "while a place is chosen"])
 def test_a_flow_that_is_asked_to_end_begins_no_launch_though_places_are_left_to_try(run: FakeRun, when: str) -> None:
     clock = StoppableClock()

@@ -260,6 +260,15 @@ def test_a_schedule_stays_as_it_was_set(
     assert schedule_of(deployment(session, name)) == wanted
 
 
+@pytest.mark.slow(12)
+def test_deploying_leaves_no_limit_whose_lease_a_running_flow_would_have_to_renew(session: PrefectSession) -> None:
+    names = ("sweep/demo", "sweep/full", "sweep/rehearsal", "sweep/nightly", "reap/hourly")
+    for name in ("sweep/full", "reap/hourly"):  # as earlier versions deployed them
+        api(session, "PATCH", f"deployments/{deployment(session, name)['id']}", {"concurrency_limit": 1})
+        session.prefect(["--no-prompt", "deploy", "--name", name])
+    assert [deployment(session, name)["global_concurrency_limit"] for name in names] == [None] * 5
+
+
 def new_run(session: PrefectSession, name: str) -> str:
     body = {"state": {"type": "SCHEDULED"}}
     run = api(session, "POST", f"deployments/{deployment(session, name)['id']}/create_flow_run", body)

@@ -1,0 +1,57 @@
+"""Of the nights of a sweep one runs: a claim in the store says which."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from flows.own_run import AnotherNight, only_night
+from tests.tasks.test_cell import wait_until
+from warehouse.ledger.owner import owner_name
+from warehouse.ledger.runs import run_ids
+from warehouse.ledger.store import Store, open_store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path))
+
+
+def begin_and_end(store: Store, sweep: str, *, again: bool = False) -> None:
+    with only_night(store, sweep, print, again=again):
+        pass
+
+
+def test_a_night_is_refused_while_an_earlier_one_of_its_sweep_lives_and_says_whose_that_is(store: Store) -> None:
+    with only_night(store, "nightly", print, again=False):
+        with pytest.raises(AnotherNight) as refused:
+            begin_and_end(store, "nightly")
+        begin_and_end(store, "another-sweep")
+    assert owner_name() in str(refused.value) and "\n" not in str(refused.value)
+    begin_and_end(store, "nightly")
+    assert run_ids(store) == [], "no reader takes it for a run"
+
+
+def test_a_night_that_fails_leaves_the_next_one_free(store: Store) -> None:
+    with pytest.raises(RuntimeError, match="budget"), only_night(store, "nightly", print, again=False):
+        raise RuntimeError("over budget")
+    begin_and_end(store, "nightly")
+
+
+def test_one_that_crashed_and_is_started_again_waits(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.own_run.ASK_PREFECT_S", 0.01)
+    over = threading.Event()
+
+    def continued() -> None:
+        begin_and_end(store, "nightly", again=True)
+        over.set()
+
+    thread = threading.Thread(target=continued, daemon=True)
+    with only_night(store, "nightly", print, again=False):
+        thread.start()
+        wait_until(thread.is_alive, "it waits")
+        assert not over.is_set()
+    assert over.wait(60)
+    thread.join(60)

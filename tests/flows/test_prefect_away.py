@@ -1,0 +1,152 @@
+"""Prefect's server or worker goes while a run measures: nothing ends, nothing begins twice, and a cancel is heard.
+
+A real server, a real worker, and the fake engine, which is slow until the fault is over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+from flows.terminal.prefect_session import DATABASE, PrefectSession
+from tests.fake_cloud import children
+from tests.fake_run import FakeRun
+from tests.flows.test_prefect import PATIENCE_S, SELDOM_S, enter, state_of
+from tests.tasks.test_cell import processes_with, wait_until
+from warehouse.ledger.runs import run_ids
+
+AWAY_S = 20.0
+LEASE_S = 300.0  # of Prefect's deployment limits, renewed every 225 s
+STEPS = ("smoke", "throughput", "parity", "eval-tiny")
+
+
+@contextmanager
+def serving(run: FakeRun, token_s: float) -> Iterator[PrefectSession]:
+    """A server and a worker whose flows' engine takes so long for a token, until the file `hurry` is there."""
+    settings = {
+        "SPECSWEEP_STORE": run.store_url,
+        "SPECSWEEP_STATE": str(run.state),
+        "FAKE_ENGINE_TOKEN_S": str(token_s),
+        "FAKE_ENGINE_HURRY": str(run.folder / "hurry"),
+        "FAKE_ENGINE_COUNT": str(run.counts),
+    }
+    with PrefectSession(run.folder / "prefect", settings) as session:
+        session.start(lambda _: None)
+        yield session
+
+
+def begin(session: PrefectSession, run: FakeRun, deployment: str, run_id: str) -> str:
+    """The id of a new flow run of the deployment, for the sweep of the fake engine."""
+    parameters = ["--param", f"name={json.dumps(str(run.folder / 'sweep.yaml'))}", "--param", f'run_id="{run_id}"']
+    said = session.prefect(["deployment", "run", deployment, *parameters])
+    return said.split("UUID:")[1].split()[0]
+
+
+def is_in(session: PrefectSession, flow_run: str, state: str) -> bool:
+    return bool(state_of(session, flow_run)["type"] == state)
+
+
+def answers(session: PrefectSession) -> bool:
+    try:
+        return httpx.get(f"{session.url}/api/health", timeout=2, trust_env=False).is_success
+    except httpx.TransportError:
+        return False
+
+
+def server_of(session: PrefectSession) -> list[int]:
+    pid = session.pid_of("server")
+    return [pid, *children(pid)]
+
+
+@contextmanager
+def killed(session: PrefectSession) -> Iterator[None]:
+    for pid in server_of(session):
+        os.kill(pid, signal.SIGKILL)
+    yield
+    session.spawn_server()
+
+
+@contextmanager
+def frozen(session: PrefectSession) -> Iterator[None]:
+    pids = server_of(session)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def locked(session: PrefectSession) -> Iterator[None]:
+    with closing(sqlite3.connect(session.home / DATABASE, timeout=120, isolation_level=None)) as database:
+        database.execute("begin exclusive")
+        try:
+            yield
+        finally:
+            database.execute("rollback")
+
+
+@pytest.mark.parametrize(
+    ("fault", "away_s", "token_s"),
+    [
+        pytest.param(killed, 0.0, 0.05, id="restarted", marks=pytest.mark.slow(60)),
+        pytest.param(killed, AWAY_S, 0.05, id="away", marks=pytest.mark.slow(80)),
+        pytest.param(frozen, AWAY_S, 0.05, id="frozen", marks=pytest.mark.slow(80)),
+        pytest.param(locked, AWAY_S, 0.05, id="locked", marks=pytest.mark.slow(80)),
+        # longer than the silence after which the automations take the run for dead, too
+        pytest.param(killed, LEASE_S + 30, 0.2, id="away for longer than a lease", marks=pytest.mark.slow(420)),
+    ],
+)
+def test_a_run_goes_on_while_prefects_server_is_away(
+    tmp_path: Path, fault: Callable[[PrefectSession], AbstractContextManager[None]], away_s: float, token_s: float
+) -> None:
+    run = FakeRun(tmp_path)
+    with serving(run, token_s) as session:
+        flow_run = begin(session, run, "sweep/demo", "r1")
+        wait_until(lambda: run.leases.current() is not None, "the node's lease", PATIENCE_S)
+        with fault(session):
+            over_s = time.monotonic() + away_s
+            wait_until(lambda: time.monotonic() > over_s or run.attempts(), "the server to come back", PATIENCE_S * 2)
+            assert not run.attempts(), "the runner was ended, or was done before the server was back"
+        (run.folder / "hurry").touch()
+        wait_until(lambda: answers(session), "the server", PATIENCE_S)
+        wait_until(lambda: is_in(session, flow_run, "COMPLETED"), "the run to end", PATIENCE_S, SELDOM_S)
+    assert all(run.commit(step) for step in STEPS)
+    assert [attempt.outcome for attempt in run.attempts()] == ["completed"], "one runner measured all"
+    assert processes_with(str(run.state)) == []
+
+
+@pytest.mark.slow(90)
+def test_a_run_whose_worker_was_killed_hears_a_cancel_denies_a_crash_and_a_second_night_ends_at_once(
+    tmp_path: Path,
+) -> None:
+    run = FakeRun(tmp_path)
+    with serving(run, token_s=0.2) as session:
+        state_is = partial(is_in, session)
+        first = begin(session, run, "sweep/nightly", "r1")
+        wait_until(lambda: run.leases.current() is not None, "the node's lease", PATIENCE_S)
+        second = begin(session, run, "sweep/nightly", "r2")
+        wait_until(lambda: state_is(second, "CANCELLED"), "the second night to end", PATIENCE_S, SELDOM_S)
+        assert "an earlier night of sweep still runs" in state_of(session, second)["message"]
+        assert state_is(first, "RUNNING") and run_ids(run.ledger.store) == ["r1"]
+
+        os.kill(session.pid_of("worker"), signal.SIGKILL)
+        enter(session, first, "CRASHED")
+        wait_until(lambda: state_is(first, "RUNNING"), "the run to say that it lives", PATIENCE_S, SELDOM_S)
+        assert not run.attempts()
+        enter(session, first, "CANCELLING")
+        wait_until(lambda: state_is(first, "CANCELLED"), "the run to hear it", PATIENCE_S, SELDOM_S)
+    assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
+    assert processes_with(str(run.state)) == []
