@@ -261,6 +261,22 @@ def test_the_machine_that_a_rejected_cell_left_goes_down_and_its_record_is_close
     assert node.is_down and run.placements.open() is None
 
 
+def test_what_a_node_commits_while_its_flow_ends_is_reported_too(run: FakeRun) -> None:
+    clock, told = StoppableClock(), list[str]()
+
+    class Stopped(FakeCluster):
+        def launch(self, job: CellJob) -> None:
+            clock.stop("Ctrl-C")
+
+        def down(self) -> None:
+            run.ledger.commit(run.key, run.ledger.new_commit("smoke", 1, "node", "ok", [], 1.0, []))
+            super().down()
+
+    with pytest.raises(FlowStopped, match="Ctrl-C"):
+        measured(run, context(run, FakeSite([Stopped(run)]), clock=clock), told.append)
+    assert told == ["smoke"]
+
+
 @pytest.mark.parametrize("when", ["while it launches", "while a place is chosen"])
 def test_a_flow_that_is_asked_to_end_begins_no_launch_though_places_are_left_to_try(run: FakeRun, when: str) -> None:
     clock = StoppableClock()
