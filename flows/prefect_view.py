@@ -56,7 +56,7 @@ def tag_run(*tags: str) -> None:
 
 
 def shown(what: str, show: Callable[[], object], tell: Callable[[str], None]) -> None:
-    """Show something in Prefect; whatever ails its server, nodes that measure well know nothing of it."""
+    """Show something in Prefect, or tell that `what` ("the tags are") was not: what ails its server stops no node."""
     try:
         show()
     except Exception as error:
