@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -11,6 +11,7 @@ from configs.errors import SpecsweepError
 from configs.schema import PlannedCell
 from configs.visits import Start
 from flows.attempt import AttemptRun
+from flows.clock import FlowStopped
 from flows.clusters.protocol import CellNeed, Ending, Launch, Wait
 from flows.flow_heartbeat import CellTaken
 from flows.forecast.estimates import measuring_s
@@ -23,7 +24,8 @@ from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Placements, PlacementStory
 from warehouse.ledger.store import StoreAway
 
-CellEnd = Literal["measured", "rejected", "failed"]  # after any number of attempts, each of which ends as an `Ended`
+CellEnd = Literal["measured", "rejected", "failed", "stopped"]
+"""After any number of attempts, each of which ends as an `Ended`; stopped: the flow ended first."""
 
 
 class CellOutcome(NamedTuple):
@@ -42,7 +44,7 @@ def measure_cell(
     """Make attempts until the cell is measured, rejected by its smoke step, given up, or out of money.
 
     `committed` gets the name of each measurement when its commit appears; `leg` None: both ways of a mirrored design.
-    A store that is away is waited for: what runs goes on, and what is rented is adopted.
+    A store that is away is waited for: what runs goes on, and what is rented is adopted. Raises FlowStopped.
     """
     run = CellRun(ledger, planned, context, committed, leg)
     while True:
@@ -52,6 +54,10 @@ def measure_cell(
             context.clock.sleep(context.poll_s)
         except CellTaken as error:
             context.tell(f"{planned.cell.label}: {error}")
+        except FlowStopped:
+            with suppress(StoreAway):
+                run.report_commits()  # of what was committed since the last look, too
+            raise
 
 
 class CellRun:

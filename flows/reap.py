@@ -12,6 +12,7 @@ from flows.clusters.clouds import accounts
 from flows.clusters.skypilot import api as sky_api
 from flows.clusters.skypilot import home as sky_home
 from flows.plans import store_url
+from flows.prefect_view import run_name
 from flows.reaper.books import Books
 from flows.reaper.reap import reap_store
 from warehouse.ledger.store import open_store
@@ -21,7 +22,7 @@ class ReapIncomplete(SpecsweepError):
     """Something could not be asked or taken down; the text says what."""
 
 
-@flow(name="reap", log_prints=True)
+@flow(name="reap", flow_run_name=run_name, log_prints=True)
 def reap(store: str | None = None, dry_run: bool = False) -> dict[str, object]:
     """Take down every cluster that nobody owns, and show what was found.
 

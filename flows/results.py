@@ -37,7 +37,7 @@ def result_rows(store: Store, run_id: str) -> list[dict[str, str]]:
     is_headline = pl.col("mode").is_null() | pl.col("mode").is_in(["fixed", NATURAL, OPEN, "prefill", "decode"])
     headline = is_headline & ~is_diagnostic & ~IS_PART.fill_null(False)
     chosen = frame.filter((pl.col("run_id") == run_id) & headline)
-    return [_texts(row) for row in chosen.iter_rows(named=True)]
+    return [{"model": row["model"]} | _texts(row) for row in chosen.iter_rows(named=True)]
 
 
 def results_table(store: Store, run_id: str) -> Table:

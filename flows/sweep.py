@@ -6,7 +6,7 @@ The deployments `sweep/demo`, `sweep/full` and `sweep/nightly` are in `prefect.y
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from contextvars import copy_context
@@ -16,15 +16,11 @@ from typing import Any, cast
 from uuid import UUID
 
 from prefect import flow, get_run_logger, runtime, task
-from prefect.artifacts import (
-    create_link_artifact,
-    create_progress_artifact,
-    create_table_artifact,
-    update_progress_artifact,
-)
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
+from prefect.transactions import CommitMode, transaction
 
 from configs.errors import SpecsweepError
 from configs.expand import default_run_id
@@ -38,16 +34,18 @@ from flows.dropping import drop_what_is_out
 from flows.flow_heartbeat import HeldCells
 from flows.own_run import AnotherNight, OwnRun, only_night, until_prefect_answers
 from flows.plans import make_plan, record_run, store_url
+from flows.prefect_view import SweepChoice, cell_state, run_name, show_results, shown, step_state, tag_run
 from flows.preflight import require_datasets, require_machine, require_rehearsed
 from flows.renting.expiry import expiry_renewed
-from flows.results import result_rows
+from flows.results import answers_of, result_rows
 from flows.run_context import RunContext, run_context_for
 from flows.settling import open_cells, settle_and_require_budget
 from warehouse.dataset.snapshot import publish
-from warehouse.ledger.commits import Ledger, said
+from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import Store, open_store, until_back
 from warehouse.ledger.store.identity import store_id
 from warehouse.ledger.store.proof import require_create_only
+from warehouse.report.answer import Answer
 from warehouse.report.page import write_report
 
 LEG_NAMES = {MIDDLE: " (middle)", BACK: " (back)"}  # what follows the label in the name of a cell's task run
@@ -58,9 +56,9 @@ class SweepIncomplete(SpecsweepError):
     """Some cells could not be measured; what was measured is committed and published."""
 
 
-@flow(name="sweep", log_prints=True)
+@flow(name="sweep", flow_run_name=run_name, log_prints=True)
 def sweep(
-    name: str = "demo", store: str | None = None, run_id: str | None = None, dated: bool = False
+    name: SweepChoice = "demo", store: str | None = None, run_id: str | None = None, dated: bool = False
 ) -> str | State[None]:
     """Measure a sweep and publish the dataset and the report.
 
@@ -84,6 +82,7 @@ def sweep(
     scheduled: Any = runtime.flow_run.scheduled_start_time
     own_id = f"{Path(name).stem}-{scheduled:%Y-%m-%d}" if dated else default_run_id(plan)
     ledger, tell = Ledger(opened, own_id if run_id is None else run_id), get_run_logger().info
+    shown("sweep and run id are", partial(tag_run, plan.sweep, ledger.run_id), tell)
     try:
         with only_night(opened, Path(name).stem, tell, again=count > 1) if dated else nullcontext():
             require_datasets(plan, ledger)
@@ -95,7 +94,7 @@ def sweep(
     except (AnotherNight, FlowStopped) as why:
         tell(str(why))
         return Cancelled(message=str(why))
-    failed = [f"{outcome.label}: {outcome.reason}" for outcome in outcomes if outcome.ended == "failed"]
+    failed = [f"{outcome.label}: {outcome.reason}" for outcome in outcomes if outcome.ended in ("failed", "stopped")]
     if failed:
         raise SweepIncomplete(f"{len(failed)} of {len(outcomes)} cells failed; {'; '.join(failed)}")
     return report
@@ -108,7 +107,7 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     sweep says `drop: after_first_visit`, the K that are out by then are left out. In a balanced one AR comes between.
     Raises FlowStopped: the run was cancelled.
     """
-    progress = cast(UUID, create_progress_artifact(progress=0.0, description=f"run {ledger.run_id}"))
+    progress = cast(UUID, create_progress_artifact(progress=0.0, key="progress", description=f"run {ledger.run_id}"))
     outcomes: dict[str, CellOutcome] = {}
     mirrored = [planned for planned in plan.cells if planned.visits in MIRRORED]
     legs: list[int | None] = [*sorted({start.leg for planned in mirrored for start in planned.starts})] or [None]
@@ -140,7 +139,8 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
                     outcomes |= {future.result().cell_key: future.result() for future in done}
                     gone += len(done)
-                    _show_progress(progress, 100 * gone / total, tell)
+                    bar = partial(update_progress_artifact, artifact_id=progress, progress=100 * gone / total)
+                    shown("the progress bar is", bar, tell)
                     clock.require_going()
         except BaseException as error:  # also a termination signal: clusters go down before the flow ends
             stop(f"the flow ends: {type(error).__name__}")
@@ -152,13 +152,6 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
 
 def _is_measured_in(planned: PlannedCell, leg: int | None) -> bool:
     return leg is None or any(start.leg == leg for start in planned.starts)
-
-
-def _show_progress(progress: UUID, percent: float, tell: Callable[[str], None]) -> None:
-    try:
-        update_progress_artifact(artifact_id=progress, progress=percent)
-    except Exception as error:  # whatever ails Prefect's server, nodes that measure well know nothing of it
-        tell(f"the progress bar is not told: {type(error).__name__}: {error}")
 
 
 def _left(plan: Plan, outcomes: Mapping[str, CellOutcome], adopted: Container[str]) -> list[PlannedCell]:
@@ -173,48 +166,48 @@ def _left(plan: Plan, outcomes: Mapping[str, CellOutcome], adopted: Container[st
 
 def _measured_or_failed(ledger: Ledger, planned: PlannedCell, context: RunContext, leg: int | None) -> CellOutcome:
     named = run_cell.with_options(task_run_name=f"{planned.cell.label}{LEG_NAMES.get(leg or 0, '')}")
-    state = named(ledger, planned, context, leg, return_state=True)
-    if state.is_completed():
-        outcome: CellOutcome = state.result()
-        return outcome
-    error = state.result(raise_on_failure=False)
-    return CellOutcome(planned.cell.cell_key, planned.cell.label, "failed", f"{type(error).__name__}: {error}", 0)
+    found: object = named(ledger, planned, context, leg, return_state=True).result(raise_on_failure=False)
+    if isinstance(found, CellOutcome):
+        return found
+    return CellOutcome(planned.cell.cell_key, planned.cell.label, "failed", f"{type(found).__name__}: {found}", 0)
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def run_cell(ledger: Ledger, planned: PlannedCell, context: RunContext, leg: int | None) -> CellOutcome:
+def run_cell(ledger: Ledger, planned: PlannedCell, context: RunContext, leg: int | None) -> State[CellOutcome]:
     """Measure one cell on clusters of its own; each committed step becomes a task run of its own in the UI."""
-    logger = get_run_logger()
+    cell = planned.cell
 
     def committed(step: str) -> None:
-        step_measured.with_options(task_run_name=f"{planned.cell.label} / {step}")(ledger, planned.cell.cell_key, step)
+        named = step_measured.with_options(task_run_name=f"{cell.label} / {step}")
+        with transaction(commit_mode=CommitMode.EAGER):  # else Prefect would roll it back when the cell raises
+            named(ledger, cell.cell_key, step)
 
-    outcome = measure_cell(ledger, planned, context, committed, leg)
-    logger.info("%s: %s after %d attempts %s", outcome.label, outcome.ended, outcome.attempts, outcome.reason)
-    return outcome
+    try:
+        outcome = measure_cell(ledger, planned, context, committed, leg)
+    except FlowStopped as stopped:
+        outcome = CellOutcome(cell.cell_key, cell.label, "stopped", str(stopped), 0)
+    get_run_logger().info("%s: %s after %d attempts %s", outcome.label, outcome.ended, outcome.attempts, outcome.reason)
+    return cell_state(outcome)
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def step_measured(ledger: Ledger, cell_key: str, step: str) -> str:
-    """Show a committed step in the Prefect UI; returns its verdict."""
+def step_measured(ledger: Ledger, cell_key: str, step: str) -> State[str]:
+    """Show a committed step in the Prefect UI, with its verdict."""
     commit = ledger.read_commit(cell_key, step)
     if commit is None:
         raise RuntimeError(f"step {step!r} of {cell_key} was seen committed and is gone")
-    get_run_logger().info("%s in %.1f s, attempt %d", said(commit), commit.wall_s, commit.attempt)
-    return commit.verdict
+    return step_state(commit)
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
 def publish_results(store: Store, run_id: str) -> str:
     """Consolidate every run of the store, write the report, and show both in the UI."""
 
-    def published() -> tuple[str, list[dict[str, str]]]:
+    def published() -> tuple[str, list[dict[str, str]], list[Answer]]:
         publish(store)
-        return write_report(store), result_rows(store, run_id)
+        return write_report(store), result_rows(store, run_id), answers_of(store, run_id)
 
-    report, rows = until_back(published, partial(StoppableClock().sleep, AWAY_POLL_S))
+    report, rows, found = until_back(published, partial(StoppableClock().sleep, AWAY_POLL_S))
     until_prefect_answers()
-    create_table_artifact(key="results", table=rows, description=f"run {run_id}")
-    link = Path(report).as_uri() if "://" not in report else report
-    create_link_artifact(key="report", link=link, link_text="the report", description=f"report after run {run_id}")
+    shown("the results are", partial(show_results, run_id, rows, found, report), get_run_logger().warning)
     return report

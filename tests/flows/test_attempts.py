@@ -292,6 +292,22 @@ def test_a_cancelled_flow_sends_its_node_down_at_once_and_asks_it_to_flush_meanw
     assert run.ends() == [attempt.outcome for attempt in run.attempts()] == ["stopped"]
 
 
+def test_what_a_node_commits_while_its_flow_ends_is_reported_too(run: FakeRun) -> None:
+    clock, told = StoppableClock(), list[str]()
+
+    class Stopped(FakeCluster):
+        def launch(self, job: CellJob) -> None:
+            clock.stop("Ctrl-C")
+
+        def down(self) -> None:
+            run.ledger.commit(run.key, run.ledger.new_commit("smoke", 1, "node", "ok", [], 1.0, []))
+            super().down()
+
+    with pytest.raises(FlowStopped, match="Ctrl-C"):
+        measured(run, context(run, FakeSite([Stopped(run)]), clock=clock), told.append)
+    assert told == ["smoke"]
+
+
 @pytest.mark.parametrize("when", ["while it launches", "while a place is chosen"])
 def test_a_flow_that_is_asked_to_end_begins_no_launch_though_places_are_left_to_try(run: FakeRun, when: str) -> None:
     clock = StoppableClock()

@@ -1,0 +1,106 @@
+"""What Prefect shows of a run: form, names, tags, states and artifacts. It repeats the ledger and decides nothing."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+from uuid import UUID
+
+from prefect import runtime
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State, StateType
+from pydantic import WithJsonSchema
+
+from configs.load import names
+from flows.cell import CellEnd, CellOutcome
+from flows.results import HEADINGS
+from warehouse.ledger.commits import Commit, said
+from warehouse.report.answer import Answer
+
+SweepChoice = Annotated[
+    str,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "title": "shipped", "enum": [*names("sweeps")]},
+                {"type": "string", "title": "path to your own YAML"},
+            ]
+        }
+    ),
+]
+"""A sweep: in Prefect's form a choice or a path; its server, which checks parameters by the form, takes any text."""
+
+CELL_STATES: Mapping[CellEnd, tuple[StateType, str]] = {
+    "measured": (StateType.COMPLETED, "Completed"),
+    "rejected": (StateType.COMPLETED, "Rejected"),
+    "failed": (StateType.FAILED, "Failed"),
+    "stopped": (StateType.CANCELLED, "Cancelled"),
+}
+"""Type and name of the state in which a cell's task run ends."""
+
+
+def run_name() -> str:
+    """What the current flow run is called: its sweep, else its flow, and when it was scheduled (UTC)."""
+    name = runtime.flow_run.parameters.get("name") or runtime.flow_run.flow_name
+    return f"{Path(name).stem} {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}"
+
+
+def tag_run(*tags: str) -> None:
+    """Add tags to the current flow run; it keeps its own, by which the automations know it."""
+    every = [*dict.fromkeys([*runtime.flow_run.tags, *tags])]
+    get_client(sync_client=True).update_flow_run(UUID(runtime.flow_run.id), tags=every)
+
+
+def shown(what: str, show: Callable[[], object], tell: Callable[[str], None]) -> None:
+    """Show something in Prefect, or tell that `what` ("the tags are") was not: what ails its server stops no node."""
+    try:
+        show()
+    except Exception as error:
+        tell(f"{what} not told: {type(error).__name__}: {error}")
+
+
+def cell_state(outcome: CellOutcome) -> State[CellOutcome]:
+    """The state of a cell's task run, with the outcome as its result."""
+    kind, name = CELL_STATES[outcome.ended]
+    return State(type=kind, name=name, message=outcome.reason or None, data=outcome)
+
+
+def step_state(commit: Commit) -> State[str]:
+    """The state of a committed step's task run: Completed, under the name of a verdict that isn't ok."""
+    name = "Completed" if commit.verdict == "ok" else commit.verdict.title()
+    message = f"{said(commit)} in {commit.wall_s:.1f} s, attempt {commit.attempt}"
+    return State(type=StateType.COMPLETED, name=name, message=message, data=commit.verdict)
+
+
+def show_results(run_id: str, rows: list[dict[str, str]], found: Sequence[Answer], page: str) -> None:
+    """Show a run's rows as a table, and its report as text, which needs no access to the page."""
+    create_table_artifact(key="results", table=rows, description=f"run {run_id}")
+    text = report_text(rows, found, page)
+    create_markdown_artifact(key="report", markdown=text, description=f"report after run {run_id}")
+
+
+def report_text(rows: Sequence[Mapping[str, str]], found: Sequence[Answer], page: str) -> str:
+    """A run's answers, its rows and the place of the page, as Markdown."""
+    parts = []
+    for answer in found:
+        about = f"{answer.about}: " if answer.about else ""
+        parts += [f"## {_plain(about + answer.verdict)}", _plain(answer.evidence)]
+    parts += ["\n".join(_table(rows))] if rows else []
+    host = "" if "://" in page else f" on {platform.node()}"
+    return "\n\n".join([*parts, f"The page: `{page}`{host}"]) + "\n"
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    columns = [*rows[0]]
+    heads = [_plain(HEADINGS.get(name, name)) for name in columns]
+    lines = [heads, ["---"] * len(columns), *([_plain(row[name]) for name in columns] for row in rows)]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _plain(text: str) -> str:
+    """A text that Markdown shows as it is, on one line: names are the user's, and no markup."""
+    return re.sub(r"[\\`*_\[\]<>|~#]", r"\\\g<0>", " ".join(text.split()))
