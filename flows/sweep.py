@@ -103,7 +103,7 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     gone, clock = 0, StoppableClock()
     tell = get_run_logger().info
     pool = ThreadPoolExecutor(plan.concurrency)
-    with expiry_renewed(ledger, plan, tell), HeldCells(ledger, tell) as held, pool:
+    with expiry_renewed(ledger, plan, tell) as attend, HeldCells(ledger, tell, attend) as held, pool:
         context = run_context_for(ledger, plan, clock, held, tell)
         settle_and_require_budget(ledger, plan, context)
         adopted = open_cells(ledger) if plan.cloud is not None else set()
