@@ -20,13 +20,12 @@ GAP_S = 2 * CHECK_EVERY_S
 
 
 class Standstill:
-    """Follows one runner by its heartbeats. Progress is another step, another phase, or one more percent of a step."""
+    """Follows one runner by its heartbeats. Progress is another phase, another step, or another percent of it."""
 
     def __init__(self, planned: PlannedCell) -> None:
         """Nothing is known of its runner yet."""
         self._planned = planned
-        self._point: tuple[int, str, str | None] | None = None
-        self._percent = 0
+        self._point: tuple[int, str, str | None, int] | None = None
         self._stood_s = self._looked_s = 0.0
 
     def is_due(self, now_s: float) -> bool:
@@ -35,10 +34,10 @@ class Standstill:
 
     def why(self, beat: Heartbeat, now_s: float) -> str | None:
         """Why the runner is given up, with phase, seconds and bound; None: it gets somewhere, or still may."""
-        point, percent = (beat.attempt, beat.phase, beat.step), int(beat.percent)
+        point = beat.attempt, beat.phase, beat.step, int(beat.percent)
         gap_s, self._looked_s = min(now_s - self._looked_s, GAP_S), now_s
-        if point != self._point or percent > self._percent:
-            self._point, self._percent, self._stood_s = point, percent, 0.0
+        if point != self._point:
+            self._point, self._stood_s = point, 0.0
             return None
         self._stood_s += gap_s
         forecast_s = phase_s(self._planned, beat.phase, beat.step)
