@@ -89,7 +89,7 @@ LOOKS = int(2 * BOUNDS["measuring"].floor_s / CHECK_EVERY_S)
         ([beat("engine" if index % 9 else "waiting") for index in range(5 * LOOKS)], CHECK_EVERY_S, False),
         ([beat("measuring", "smoke")] * 4, 8 * 3600.0, False),
     ],
-    ids=["stands still", "a percent now and then", "less than a percent", "from phase to phase", "its flow slept three nights"],
+    ids=["stands still", "a percent now and then", "less than a percent", "from phase to phase", "slept three nights"],
 )
 def test_progress_is_another_phase_or_percent_and_what_nobody_watched_counts_little(
     run: FakeRun, beats: list[Heartbeat], every_s: float, is_given_up: bool

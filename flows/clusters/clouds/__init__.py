@@ -14,7 +14,7 @@ def accounts() -> list[Account]:
 
 
 def terminate(cluster: str, cloud: str) -> bool:
-    """End the machines of a cluster by id; whether its cloud could be asked, and has shown all. CloudError."""
+    """End the machines of a cluster by id; whether its cloud has shown all. CloudError: some are still there."""
     for account in accounts():
         if account.cloud == cloud:
             try:

@@ -42,6 +42,8 @@ HANG_S = 60.0  # longest that a fake hangs: whoever waits for it has waited in v
 class Hanging(FakeSdk):
     """It takes every request, and answers none but that something be cancelled."""
 
+    StatusRefreshMode = SimpleNamespace(FORCE="force", NONE="none")
+
     def __init__(self) -> None:
         super().__init__([])
         self.wakes, self.woke, self.cancelled = threading.Event(), False, list[str]()
@@ -69,7 +71,6 @@ class Hanging(FakeSdk):
 @pytest.fixture
 def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
     sdk = Hanging()
-    sdk.StatusRefreshMode = SimpleNamespace(FORCE="force", NONE="none")  # type: ignore[attr-defined]
     monkeypatch.setattr(sky_server, "ensure_server", lambda: None)
     monkeypatch.setattr(sky_server, "DOWN_S", 0.2)
     for module in (sky_server, sky_api):
