@@ -13,7 +13,10 @@ from flows.attempt_records import STOP_GRACE_S, AttemptRecords, RunnerSeen
 from flows.clock import FlowStopped
 from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.flow_heartbeat import CellTaken
+from flows.forecast.estimates import GPU_LAUNCH_S
 from flows.run_context import RunContext
+from flows.standstill import Standstill
+from tasks.host.bounds import BOUNDS
 from tasks.runner import todo
 from warehouse.dataset.bill import FREE_IF_INTERRUPTED_WITHIN_S, rented_s
 from warehouse.ledger.claims import FLOW_DEADLINE_S
@@ -27,7 +30,6 @@ from warehouse.ledger.store import StoreAway, until_back
 
 LOG_TAIL_LINES = 30  # lines of the node's log kept in the row of a lost attempt
 SETTLE_S = 3.0  # how long a cluster may take to notice that its runner, which has closed its attempt, has ended
-START_DEADLINE_S = 2400.0  # from submission to the first sign of life: the node installs and pulls an image of 15 GB
 BUDGET_EVERY_S = 30.0  # pause between two budget checks while a node works
 TAKEN_WITHIN_S = 150.0  # EC2 takes a machine back two minutes after its notice (user guide); the rest is for clocks
 UNEASY_S = 20.0  # after this much silence a runner is polled as often as at first; four heartbeats
@@ -79,6 +81,7 @@ class AttemptRun:
         self.slot = ExitStack()  # held until the launch is over
         self._records = AttemptRecords(ledger, cell_key, context, offer, placement)
         self._cluster = context.site.cluster(cell_key, offer)
+        self._standstill = Standstill(planned)
         self._was_watched = True  # nothing of it was slept through
         self.was_up = False
 
@@ -230,6 +233,8 @@ class AttemptRun:
                 return self._explained(_as_closed(seen.closed))
         elif (silent := self._silent(seen, looked, now_s - watch.started_s)) is not None:
             return self._explained(silent)  # it may have closed its attempt meanwhile
+        elif (stuck := self._stuck(seen, looked, now_s)) is not None:
+            return stuck
         report_commits(looked)
         if now_s - watch.checked_s > BUDGET_EVERY_S:
             watch.checked_s = now_s
@@ -239,13 +244,26 @@ class AttemptRun:
     def _silent(self, seen: RunnerSeen, looked: Ledger, followed_s: float) -> Ending | None:
         """The ending of a runner that has been silent for too long; None if it has not."""
         if seen.lease is None:
-            text = f"the node runner was not heard of within {START_DEADLINE_S / 60:.0f} min"
-            return Ending(None, Ended.SILENT, text) if followed_s > START_DEADLINE_S else None
+            bound_s = BOUNDS["setup"].of(GPU_LAUNCH_S)
+            text = f"the node runner was not heard of within {bound_s / 60:.0f} min"
+            return Ending(None, Ended.SILENT, text) if followed_s > bound_s else None
         if not (self._records.is_free(seen.lease, looked) and self._records.is_free(seen.lease)):
             return None
         # a runner that is killed frees its lease at once: ask its cluster again before calling it silent
         text = f"no heartbeat for {HEARTBEAT_DEADLINE_S:.0f} s from {seen.lease.owner}"
         return self._cluster.look(None, insist=True) or Ending(None, Ended.SILENT, text)
+
+    def _stuck(self, seen: RunnerSeen, looked: Ledger, now_s: float) -> Ending | None:
+        """The ending of a runner that beats and gets nowhere; None: it gets somewhere, or was just looked at."""
+        if seen.lease is None or not self._standstill.is_due(now_s):
+            return None
+        why = self._standstill.why(self._records.heartbeat(seen.lease, looked), now_s)
+        if why is None:
+            return None
+        ending, tail = Ending(None, Ended.FAILED, why), self._cluster.log_tail(LOG_TAIL_LINES)
+        # before it goes down: then it would say itself that it was asked to stop, and the first word stands
+        self._insist(partial(self._records.close_attempt, seen.lease, ending, tail, self._context.clock.now_iso()))
+        return ending
 
     def _explained(self, ending: Ending) -> Ending:
         """The ending, with the reason that the runner wrote itself if it got that far."""

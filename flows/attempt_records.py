@@ -11,7 +11,7 @@ from flows.run_context import RunContext
 from warehouse.ledger.claims import estimated_end_s
 from warehouse.ledger.clock import iso_of, moment_s
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.lease import Attempt, Lease, LeaseHeld, Leases, gone_attempt
+from warehouse.ledger.lease import Attempt, Heartbeat, Lease, LeaseHeld, Leases, gone_attempt
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.owner import owner_name
 from warehouse.ledger.placement import MachineEnd, Offer, Placement, PlacementEnd, Placements, PlacementStory
@@ -92,6 +92,13 @@ class AttemptRecords:
             return RunnerSeen()
         return RunnerSeen(lease, leases.closed(lease.epoch), leases.silence_s(lease))
 
+    def heartbeat(self, lease: Lease, looked: Ledger) -> Heartbeat:
+        """What the lease's runner last said, as `looked` at; before its first heartbeat it is starting."""
+        beat = Leases(looked, self._key).heartbeat()
+        if beat is not None and beat.attempt == lease.epoch:
+            return beat
+        return Heartbeat(attempt=lease.epoch, phase="starting", at="")
+
     def is_free(self, lease: Lease, looked: Ledger | None = None) -> bool:
         """Whether the lease's runner is gone or has been silent for too long: read anew, or as `looked` at."""
         return (self._leases if looked is None else Leases(looked, self._key)).is_free(lease)
@@ -119,18 +126,7 @@ class AttemptRecords:
             ended_at = iso_of(min(moment_s(at), estimated_end_s(self._ledger, story)))  # all were silent before that
         lease = self._lease_to_close(ending.how)
         if lease is not None:
-            is_lost = ending.how.row.outcome == "lost"
-            self._leases.close(
-                gone_attempt(
-                    lease,
-                    self._leases.heartbeat(),
-                    ending.how,
-                    reason=f"{ending.how}: {ending.detail}" if is_lost else ending.detail,
-                    ended_at=max(ended_at, lease.granted_at),
-                    price_usd_h=None if self._offer is None else self._offer.price_usd_h,
-                    log_tail="\n".join(tail),
-                )
-            )
+            self.close_attempt(lease, ending, tail, ended_at)
         if self._placement is None:
             return
         number = None if lease is None else lease.epoch
@@ -142,6 +138,21 @@ class AttemptRecords:
             estimated=ended_at != at,
         )
         self._placements.end(self._placement.number, end, word)
+
+    def close_attempt(self, lease: Lease, ending: Ending, tail: list[str], ended_at: str) -> None:
+        """Record how a lease's attempt ended (ISO 8601), unless its runner or somebody else has."""
+        is_lost = ending.how.row.outcome == "lost"
+        self._leases.close(
+            gone_attempt(
+                lease,
+                self._leases.heartbeat(),
+                ending.how,
+                reason=f"{ending.how}: {ending.detail}" if is_lost else ending.detail,
+                ended_at=max(ended_at, lease.granted_at),
+                price_usd_h=None if self._offer is None else self._offer.price_usd_h,
+                log_tail="\n".join(tail),
+            )
+        )
 
     def _machines_word(self, machine_end: MachineWord) -> MachineEnd | None:
         """What the cloud says of the placement's machine; that there was none is not believed of one that came up."""

@@ -72,9 +72,14 @@ class HeldCell:
 class HeldCells:
     """All cells of one flow, and its heartbeat for them. Use as a context manager around a flow: it sends that."""
 
-    def __init__(self, ledger: Ledger, tell: Callable[[str], None]) -> None:
-        """Start nothing yet; `tell` gets what a heartbeat failed with, each sentence once in a row."""
-        self._ledger, self._tell = ledger, tell
+    def __init__(
+        self, ledger: Ledger, tell: Callable[[str], None], attend: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Start nothing yet; `tell` gets what a heartbeat failed with, each sentence once in a row.
+
+        `attend` gets a cell's key whenever its own thread asks for the cell: one that hangs does not.
+        """
+        self._ledger, self._tell, self._attend = ledger, tell, attend
         self._pulse = uuid.uuid4().hex[:16]
         self._held: list[HeldCell] = []
         self._left: list[HeldCell] = []
@@ -115,6 +120,7 @@ class HeldCells:
 
     def require(self, cell_key: str) -> None:
         """Go on with a cell only while it is ours (see `HeldCell.require`)."""
+        self._attend(cell_key)
         with self._guard:
             held = [cell for cell in self._held if cell.cell_key == cell_key]
         for cell in held:

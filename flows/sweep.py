@@ -121,7 +121,8 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
         clock.stop(why)
         ledger.store.hurry()
 
-    with OwnRun(stop, tell), expiry_renewed(ledger, plan, own_id, tell), HeldCells(ledger, tell) as held, pool:
+    renewed = expiry_renewed(ledger, plan, own_id, tell)
+    with OwnRun(stop, tell), renewed as attend, HeldCells(ledger, tell, attend) as held, pool:
         context = run_context_for(ledger, plan, own_id, clock, held, tell)
         settle_and_require_budget(ledger, plan, context)
         adopted = open_cells(ledger) if plan.cloud is not None else set()

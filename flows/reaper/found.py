@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from rich import box
 from rich.table import Table
 
+from flows.clusters.answers import LOOK_S, answered
 from flows.clusters.clouds.account import Account, Instance
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
@@ -65,7 +66,7 @@ def seen_again(found: Iterable[Found], clusters: Collection[str], accounts: Iter
     now: dict[tuple[str, str], Instance] = {}
     for account in accounts:
         try:
-            now |= {(each.cloud, each.instance_id): each for each in account.look().instances}
+            now |= {(each.cloud, each.instance_id): each for each in answered(account.look, LOOK_S).instances}
         except Exception:
             continue  # without their labels the next look decides, in an hour
     return [

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
+from flows.clusters.answers import DOWN_S, LOOK_S, NoAnswer, answered
 from flows.clusters.clouds.account import Account, CloudError, Instance, NotAsked
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.server import text_of
@@ -25,6 +28,8 @@ SECOND_LOOK_S = 45.0
 """Pause before a second look at what seems to have no owner. A store that was away makes everybody silent, which a
 process that begins after its return can't see. A laptop that wakes renews its labels. Runners send heartbeats every 5 s
 and flows every 30 s. If a store fails them, they try it again within 5 s. So a living one is heard from meanwhile."""
+
+AT_ONCE = 16  # clusters that go down at the same time, so that none waits for one that hangs
 
 
 class Sky(Protocol):
@@ -77,10 +82,9 @@ def reap_store(
     if not dry_run and (gone or expired or doomed & books.clusters.keys()):
         pause(SECOND_LOOK_S)
         found = seen_again(found, expired, accounts) if expired else found
-    reaped = tuple(
-        _one(each, fate, books, sky, accounts, now_s, dry_run=dry_run)
-        for each, fate in zip(found, fates, strict=True)
-    )  # fmt: skip
+    one = partial(_one, books=books, sky=sky, accounts=accounts, now_s=now_s, dry_run=dry_run)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        reaped = tuple(pool.map(one, found, fates))
     closed = []
     for name, cell in gone.items():
         if not dry_run and books.owner(cell) is None:
@@ -100,13 +104,13 @@ def reap_store(
 def _census(sky: Sky, accounts: Sequence[Account]) -> Census:
     seen = Census()
     try:
-        seen.rented = sky.rented()
+        seen.rented = answered(sky.rented, LOOK_S)
         seen.asked.append("SkyPilot")
     except Exception as error:  # reported, with exit code 1: what the clouds themselves know still goes down
         seen.problems.append(f"SkyPilot could not be asked: {text_of(error)}")
     for account in accounts:
         try:
-            sighting = account.look()
+            sighting = answered(account.look, LOOK_S)
         except NotAsked as error:
             seen.not_asked.append(f"{account.cloud}: {error}")
             seen.unseen[account.cloud] = str(error)
@@ -129,7 +133,7 @@ def _census(sky: Sky, accounts: Sequence[Account]) -> Census:
 
 
 def _one(
-    found: Found, fate: Fate, books: Books, sky: Sky, accounts: Sequence[Account], now_s: float, *, dry_run: bool
+    found: Found, fate: Fate, *, books: Books, sky: Sky, accounts: Sequence[Account], now_s: float, dry_run: bool
 ) -> Reaped:
     cell = books.clusters.get(found.cluster)
     if fate.reap and not dry_run:
@@ -155,31 +159,34 @@ def _usd_h(found: Found, books: Books, cell: CellOfRun | None) -> float | None:
 
 
 def _take_down(found: Found, sky: Sky, accounts: Sequence[Account]) -> tuple[bool, str]:
-    """Whether that failed, and what was said: by SkyPilot if it knows it, then by id all that its cloud showed."""
-    by_sky = _down_by_sky(found, sky, purge=False) if found.in_sky else ""
-    failures = []  # a failover may have left more than SkyPilot knows
+    """Whether that failed, and what was said: by id all that its cloud showed, then by SkyPilot if it knows it."""
+    failures = []  # the ids first: they need no SkyPilot, and a failover may have left more than it knows
     for account in accounts:
         mine = [each for each in found.instances if each.cloud == account.cloud]
         try:
             if mine:
-                account.terminate(mine)
-        except Exception as error:  # the same
+                answered(partial(account.terminate, mine), DOWN_S)
+        except Exception as error:  # of a library, too: it becomes the cluster's line, and exit code 1
             failures.append(text_of(error))
-    if by_sky and not failures and found.clouds_asked:
-        # its machines are gone by the cloud's own word, so SkyPilot may forget it
-        forgotten = _down_by_sky(found, sky, purge=True)
-        return bool(forgotten), f"terminated by id, as {by_sky}" + (f"; {forgotten}" if forgotten else "")
-    failures += [by_sky] if by_sky else []
-    return bool(failures), "; ".join(failures)
+    refused = _down_by_sky(found, sky, purge=False) if found.in_sky else None
+    if refused is None:
+        return bool(failures), "; ".join(failures)
+    by_sky = f"SkyPilot can't take it down: {text_of(refused)}"
+    if failures or not found.clouds_asked:
+        return True, "; ".join([*failures, by_sky])
+    # gone by the cloud's own word, so SkyPilot may forget it; if it doesn't answer, that is for the next time
+    said = f"terminated by id, as {by_sky}"
+    forgotten = None if isinstance(refused, NoAnswer) else _down_by_sky(found, sky, purge=True)
+    return forgotten is not None, said + (f"; SkyPilot can't forget: {text_of(forgotten)}" if forgotten else "")
 
 
-def _down_by_sky(found: Found, sky: Sky, *, purge: bool) -> str:
-    """Take a cluster down; returns what SkyPilot said if it could not, else an empty text."""
+def _down_by_sky(found: Found, sky: Sky, *, purge: bool) -> Exception | None:
+    """Take a cluster down; returns what SkyPilot said if it could not, whatever that is."""
     try:
-        sky.take_down(found.cluster, purge=purge)
-    except Exception as error:  # whatever SkyPilot raises becomes the cluster's line, and exit code 1
-        return f"SkyPilot can't {'forget' if purge else 'take it down'}: {text_of(error)}"
-    return ""
+        answered(partial(sky.take_down, found.cluster, purge=purge), DOWN_S)
+    except Exception as error:
+        return error
+    return None
 
 
 def _gone(books: Books, census: Census, there: set[str], now_s: float) -> dict[str, CellOfRun]:

@@ -1,7 +1,7 @@
 """The label that says from when on any store's reaper may take a cluster, renewed while its flow lives.
 
 A reaper can't read the leases of other stores, so it has only this label to go by. However long a run takes, its label
-stays ahead of the clock. Of a cluster whose flow is gone it runs out, and then anybody may end the bill.
+stays ahead of the clock. Of a cluster whose flow is gone, or hangs over it, it runs out: then anybody may end the bill.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from configs.schema import Plan
+from flows.clusters.answers import LOOK_S, answered
 from flows.clusters.clouds import accounts
 from flows.clusters.clouds.account import Account, CloudError, NotAsked
-from flows.clusters.protocol import cluster_name, cluster_of
+from flows.clusters.protocol import cluster_of
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL
 from flows.reaper.books import rented_cells
 from warehouse.ledger.commits import Ledger
@@ -25,7 +27,10 @@ LOOK_EVERY_S = 10.0  # between two looks at the clock, which goes on in sleep; f
 
 
 class ExpiryRenewer:
-    """Sets the label of every machine of some clusters anew, by asking the clouds themselves."""
+    """Sets the label of every machine of some clusters anew, by asking the clouds themselves.
+
+    Each renewal is for those that were attended lately: since the one before the last. The first two are for all.
+    """
 
     def __init__(
         self,
@@ -34,14 +39,21 @@ class ExpiryRenewer:
         tell: Callable[[str], None],
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        self._prefixes = tuple(f"{name}-" for name in clusters)  # SkyPilot appends a hash of its user
+        self._attended, self._before = set(clusters), set[str]()
         self._accounts, self._tell, self._now_s = accounts, tell, now_s
         self._said = ""
 
+    def attend(self, cluster: str) -> None:
+        """Somebody follows the cluster now."""
+        self._attended.add(cluster)
+
     def renew(self) -> None:
-        """Renew the label of every machine that is there now."""
+        """Renew the label of every machine that is there now and was attended."""
+        attended, self._attended = self._attended, set()
+        prefixes = tuple(f"{name}-" for name in attended | self._before)  # SkyPilot appends a hash of its user
+        self._before = attended
         labels = {EXPIRY_LABEL: str(int(self._now_s() + EXPIRES_AFTER_S))}
-        failed = [said for account in self._accounts if (said := self._renewed(account, labels))]
+        failed = [said for account in self._accounts if (said := self._renewed(account, prefixes, labels))]
         said = "; ".join(failed)
         if said and said != self._said:
             after = f"{EXPIRES_AFTER_S / 3600:.0f} h after the last renewal"
@@ -50,11 +62,12 @@ class ExpiryRenewer:
             )
         self._said = said
 
-    def _renewed(self, account: Account, labels: dict[str, str]) -> str:
+    def _renewed(self, account: Account, prefixes: tuple[str, ...], labels: dict[str, str]) -> str:
         """What one cloud failed with; empty if it did not, or if nothing can be rented there."""
         try:
-            sighting = account.look()
-            account.label([each for each in sighting.instances if each.cluster.startswith(self._prefixes)], labels)
+            sighting = answered(account.look, LOOK_S)
+            mine = [each for each in sighting.instances if each.cluster.startswith(prefixes)]
+            answered(partial(account.label, mine, labels), LOOK_S)
         except NotAsked:
             return ""
         except CloudError as error:
@@ -75,17 +88,23 @@ class ExpiryRenewer:
 
 
 @contextmanager
-def expiry_renewed(ledger: Ledger, plan: Plan, store_id: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """Keep the labels of a run's clusters ahead of the clock during the block, if it rents any."""
+def expiry_renewed(
+    ledger: Ledger, plan: Plan, store_id: str, tell: Callable[[str], None]
+) -> Iterator[Callable[[str], None]]:
+    """Keep the labels of a run's clusters ahead of the clock during the block, if it rents any.
+
+    Whoever follows a cell gives its key to what is yielded, again and again: one that hangs renews nothing.
+    """
     if plan.cloud is None:
-        yield
+        yield lambda cell_key: None
         return
-    names = {cluster_name(store_id, ledger.run_id, planned.cell.cell_key) for planned in plan.cells}
-    names |= {cluster_of(ledger, store_id, cell.cell_key) for cell in rented_cells(ledger.keys())[1]}
+    keys = {planned.cell.cell_key for planned in plan.cells}
+    keys |= {cell.cell_key for cell in rented_cells(ledger.keys())[1]}  # of an earlier plan of this run, too
+    names = {key: cluster_of(ledger, store_id, key) for key in keys}
     ended = threading.Event()
-    renewer = ExpiryRenewer(names, accounts(), tell)
+    renewer = ExpiryRenewer(names.values(), accounts(), tell)
     threading.Thread(target=renewer.run, args=(ended,), name="expiry", daemon=True).start()
     try:
-        yield
+        yield lambda cell_key: renewer.attend(names[cell_key])
     finally:
         ended.set()  # not joined: a cloud that hangs does not hold up a flow that has ended

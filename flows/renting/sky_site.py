@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import httpx
@@ -19,6 +20,7 @@ import httpx
 from configs.schema import Cloud, Plan
 from configs.visits import without
 from flows.clock import StoppableClock
+from flows.clusters.answers import LOOK_S, NoAnswer, answered
 from flows.clusters.protocol import CellJob, Cluster, LaunchFailed, cluster_of
 from flows.clusters.skypilot.api import offers
 from flows.clusters.skypilot.carried import carried, give_time_to_live, values_of
@@ -57,7 +59,10 @@ def sky_site(
     spot_wanted = {planned.cell.cell_key: planned.spot for planned in plan.cells}
 
     def known_offers() -> list[Offer]:
-        found = offers(sky_task(file))
+        try:
+            found = answered(partial(offers, sky_task(file)), LOOK_S)
+        except NoAnswer as error:
+            raise LaunchFailed(f"SkyPilot's offers: {error}; see what `bin/sky check` waits for") from error
         if cloud.budget.is_set:  # a machine without a price can't be kept within a budget
             found = [offer for offer in found if offer.price_usd_h is not None]
         return found if any(spot_wanted.values()) else [offer for offer in found if not offer.spot]

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from configs.secrets import without_secrets
+from tasks.host.bounds import BOUNDS
 from tasks.host.environment_spec import (
     REQUIREMENTS,
     TORCH_CPU,
@@ -239,7 +240,7 @@ class Installer:
         return self._packages or next(self.folder.glob("lib/python*/site-packages"))
 
     def _run(self, title: str, *commands: Sequence[str | Path], uv: bool = False) -> str | None:
-        """Run commands side by side until all end; returns None, or the line that says why one failed.
+        """Run commands side by side until all end, or are killed at their bound; returns None, or why one failed.
 
         The user's own variables for uv go before pip's settings; no uv.toml of the current folder is read.
         """
@@ -251,15 +252,19 @@ class Installer:
             env, cwd = (self._settings | self._environ, self.log.parent) if uv else (self._environ, None)
             start = partial(subprocess.Popen[bytes], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
             running = [start([*wrap, *map(str, command)], env=env, cwd=cwd) for command in commands]
+        bound_s = BOUNDS["install"].of(self.spec.make_s)
+        until_s = time.monotonic() + bound_s
         try:
-            while any(p.poll() is None for p in running):
+            while any(p.poll() is None for p in running) and time.monotonic() < until_s:
                 self.tell(f"{self.name}: {time.monotonic() - self.started:.0f} s, {self._phase(title, begin)}")
                 time.sleep(TICK_S)
-        except BaseException:
-            for process in running:
+        finally:
+            hung = [process for process in running if process.poll() is None]
+            for process in hung:
                 process.kill()
                 process.wait()
-            raise
+        if hung:
+            return f"{title} did not end within its bound of {bound_s:.0f} s"
         if all(p.returncode == 0 for p in running):
             return None
         return _cause(self._logged(begin)) or f"{title} ended with {[p.returncode for p in running]}"

@@ -97,7 +97,7 @@ ENDINGS: Mapping[Ended, EndingRow] = MappingProxyType({row.ended: row for row in
     EndingRow(Ended.REJECTED,      Ended.DONE,          "failed",     3,    Fault.CELL,    False, False,    0.0,
               "its smoke step found it insane, or its weights aren't its label's: nothing more is measured"),
     EndingRow(Ended.FAILED,        Ended.JOB_FAILED,    "failed",     1,    Fault.UNKNOWN, True,  True,   300.0,
-              "its runner said that it failed (engine or store), or that it was done, and it was not"),
+              "its runner said that it failed (engine or store) or was done, and it was not; or it got nowhere"),
     EndingRow(Ended.KILLED,        Ended.JOB_FAILED,    "lost",       None, Fault.UNKNOWN, True,  True,   300.0,
               "its runner ended with a code that is not its own, e.g. for want of memory"),
     EndingRow(Ended.STOPPED,       Ended.STOPPED,       "stopped",    143,  Fault.NOBODY,  True,  False,    0.0,

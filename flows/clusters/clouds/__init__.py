@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.clusters.clouds.account import Account
+from flows.clusters.clouds.account import Account, NotAsked
 
 
 def accounts() -> list[Account]:
@@ -11,3 +11,16 @@ def accounts() -> list[Account]:
     from flows.clusters.clouds.gcp import GcpProject
 
     return [AwsAccount(), GcpProject()]
+
+
+def terminate(cluster: str, cloud: str) -> bool:
+    """End the machines of a cluster by id; whether its cloud has shown all. CloudError: some are still there."""
+    for account in accounts():
+        if account.cloud == cloud:
+            try:
+                sighting = account.look()
+            except NotAsked:
+                return False
+            account.terminate([each for each in sighting.instances if each.cluster.startswith(f"{cluster}-")])
+            return not sighting.problems
+    return False

@@ -120,12 +120,16 @@ class ClusterInstances:
         found = (each for reservation in answer["Reservations"] for each in reservation["Instances"])
         return {each["InstanceId"]: _instance(self._region, each) for each in found}
 
-    def terminate(self) -> None:
-        """Terminate those that are billed. A failure is ignored here: SkyPilot then says what is wrong."""
-        alive = [name for name, each in (self.known() or {}).items() if each.state in BILLED_STATES]
-        if alive:
-            with suppress(ClientError, BotoCoreError):
+    def terminate(self) -> bool:
+        """Terminate those that are billed, and say whether none is left; if not, SkyPilot says what is wrong."""
+        known = self.known()
+        alive = [name for name, each in (known or {}).items() if each.state in BILLED_STATES]
+        try:
+            if alive:
                 self._client.terminate_instances(InstanceIds=alive)
+        except (ClientError, BotoCoreError):
+            return False
+        return known is not None
 
     def end_when_off(self, instance_ids: Sequence[str]) -> bool:
         """Have machines terminated, not stopped, when they power themselves off; False: the account may not say so."""

@@ -56,11 +56,11 @@ def rented(names: list[str] | None = None, *, refresh: bool = False) -> list[Ren
     return [_rented(record) for record in records if record.name.startswith(PREFIX)]
 
 
-def take_down(name: str, *, purge: bool = False) -> bool:
-    """Terminate a cluster; False if there was none. Safe to repeat, and for several callers at once."""
+def take_down(name: str, *, purge: bool = False, started: Callable[[Any], None] = lambda _: None) -> bool:
+    """Terminate a cluster; False if there was none. Safe to repeat, and for several callers at once (see `call`)."""
     sky = sdk()
     try:
-        call(lambda sky: sky.down(name, purge=purge))
+        call(lambda sky: sky.down(name, purge=purge), started=started)
     except sky.exceptions.ClusterDoesNotExist:
         return False
     return True

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from flows.clusters import clouds
+from flows.clusters.answers import Answer, NoAnswer, answer_of, answered, asked
 from flows.clusters.protocol import CellJob, Ending
 from flows.clusters.skypilot import api as sky_api
 from flows.clusters.skypilot import server as sky_server
@@ -30,7 +31,6 @@ from warehouse.ledger.placement import MachineEnd, Offer
 if TYPE_CHECKING:
     from flows.clusters.clouds.aws import ClusterInstances
 
-Answer = TypeVar("Answer")
 LOG = logging.getLogger(__name__)
 FRESH_S = 20.0  # a heartbeat younger than this (four beats) is believed; SkyPilot is not asked
 ASK_EVERY_S = 10.0  # pause between two questions to SkyPilot about a silent node; each takes 1 to 3 s
@@ -44,34 +44,19 @@ DOWN_PAUSE_S = 5.0  # pause before the next try; short, as a flow has half a min
 PATIENCE_S = 60.0  # how long an answer is waited for; SkyPilot's own takes 1 to 20 s
 
 
-class _NoAnswer(Exception):
-    """Nobody has answered, or the question before this one is still open."""
-
-
 class _Questions:
-    """Asked one at a time, each in a thread of its own, that a question without an answer keeps."""
+    """Asked one at a time: one without an answer stands in the way of the next, and of nobody else."""
 
     def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
+        self._open: Future[Any] | None = None
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
-        """The answer to a question, or what it raises; `_NoAnswer` if there is none within `PATIENCE_S`."""
-        if self._thread is not None and self._thread.is_alive():
-            raise _NoAnswer("an earlier question has no answer yet")
-        answer: Future[Answer] = Future()
-
-        def wait() -> None:
-            try:
-                answer.set_result(question())
-            except BaseException as error:
-                answer.set_exception(error)
-
-        self._thread = threading.Thread(target=wait, name="question", daemon=True)
-        self._thread.start()
-        self._thread.join(PATIENCE_S)
-        if self._thread.is_alive():
-            raise _NoAnswer(f"no answer within {PATIENCE_S:.0f} s")
-        return answer.result()
+        """The answer to a question, or what it raises; NoAnswer if there is none within `PATIENCE_S`."""
+        if self._open is not None and not self._open.done():
+            raise NoAnswer("an earlier question has no answer yet")
+        answer = asked(question)
+        self._open = answer
+        return answer_of(answer, PATIENCE_S)
 
 
 class _Submitted(Exception):
@@ -111,7 +96,7 @@ class SkyCluster:
             self._job = self._questions.ask(partial(sky_api.newest_job, self.name))
         except sky_server.sky_errors():
             return False  # vanished, or not up: the next launch starts from scratch
-        except _NoAnswer as error:
+        except NoAnswer as error:
             self._say(error)
             return False
         return self._job.job_id is not None and not self._job.over
@@ -129,6 +114,8 @@ class SkyCluster:
 
         def send(sky: Any) -> Any:
             nonlocal was_sent
+            if watch.cut is not None:  # nobody waits for it any more
+                raise watch.cut
             if not was_sent:
                 was_sent = True
                 return sky.launch(task, cluster_name=self.name)
@@ -139,7 +126,7 @@ class SkyCluster:
         watch = LaunchWatch(self.name, self._offer, self._bounds, self._stopped, cancel)
 
         def submit() -> Any:
-            return sky_server.call(send, self._log_path, requests.append)[0]
+            return watch.result_of(partial(sky_server.call, send, self._log_path, requests.append))[0]
 
         with self._task_of(job) as task, watch.watching():
             try:
@@ -210,18 +197,47 @@ class SkyCluster:
         return bool(self._questions.ask(partial(sky_api.rented, [self.name], refresh=True)))
 
     def down(self) -> None:
-        """Terminate it, at EC2 first: SkyPilot takes 10 to 20 s, which are paid for (see `Cluster.down`)."""
+        """Terminate it, at its cloud first: SkyPilot takes 10 to 20 s, which are paid for (see `Cluster.down`).
+
+        NoAnswer: SkyPilot doesn't say that it is down, and its cloud was not asked or doesn't, either.
+        """
         for tried in range(1, DOWN_TRIES + 1):
-            if self._machines is not None:
-                self._machines.terminate()
+            is_ended, requests = self._is_ended_by_its_cloud(), list[Any]()
             try:
-                sky_api.take_down(self.name)
+                sky_api.take_down(self.name, started=requests.append)
+                return
+            except NoAnswer as error:
+                if not is_ended:
+                    said = f"{self.name} may still be up and cost money: SkyPilot gave {error}"
+                    raise NoAnswer(f"{said}; to end it: `bin/sky down -y {self.name}`, `bin/sweep reap`") from error
+                LOG.warning("%s was ended at its cloud, and SkyPilot gave %s", self.name, error)
+                self._cancel(requests)
                 return
             except Exception as error:
                 if tried == DOWN_TRIES or isinstance(error, sky_server.SkyUnavailable):  # which was tried already
                     raise
                 LOG.warning("%s is not down, and tried again: %s", self.name, sky_server.text_of(error))
             time.sleep(DOWN_PAUSE_S)
+
+    def _is_ended_by_its_cloud(self) -> bool:
+        """Have its cloud end its machines by id, and say whether it did; else SkyPilot says what is wrong."""
+        if self._machines is not None:
+            return self._machines.terminate()
+        if self._offer is None or self._offer.cloud == "aws":
+            return False
+        try:
+            return answered(partial(clouds.terminate, self.name, self._offer.cloud), PATIENCE_S)
+        except Exception as error:  # whatever it is, SkyPilot is asked all the same
+            LOG.warning("%s is left to SkyPilot: %s", self.name, sky_server.text_of(error))
+            return False
+
+    def _cancel(self, requests: list[Any]) -> None:
+        """Cancel a `down` that nobody waits for: it would take the next machine of this name."""
+        for request_id in requests:
+            try:
+                sky_server.cancel_request(request_id)
+            except Exception as error:
+                LOG.warning("%s: SkyPilot's `down` may yet come: %s", self.name, sky_server.text_of(error))
 
     def machine_end(self, since_s: float) -> MachineEnd | None:
         """EC2's word; SkyPilot keeps none (see `Cluster.machine_end`)."""

@@ -2,8 +2,8 @@
 
 SkyPilot waits for a machine's ssh for ten minutes, and for an image or a file without limit, and asks nobody meanwhile.
 So we ask the cloud, the clock and the budget. When one says so, the machine is ended at the cloud and SkyPilot's
-request is cancelled. Where the cloud can't be asked (no credentials, not AWS), SkyPilot ends the machine afterwards.
-The cloud also says since when the machine costs money.
+request is cancelled. Nobody waits for a server that does not hear. Where the cloud can't be asked (no credentials, not
+AWS), SkyPilot ends the machine afterwards. The cloud also says since when the machine costs money.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from flows.clock import FlowStopped
+from flows.clusters.answers import Answer, NoAnswer, answered, asked
 from flows.clusters.protocol import LaunchFailed
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Offer
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 LOOK_EVERY_S = 5.0  # pause between two questions to the cloud: one call of its API
 ALIVE = ("pending", "running")  # EC2's states of a machine that is there, or will be
+UNHEARD_S = 60.0  # how long SkyPilot may take to end a launch that was cut short, and to hear that it shall
 LOOKS_GONE = 2  # how often in a row the machine must be missing: a cloud's list may lag behind its own changes
 
 
@@ -62,7 +65,7 @@ class LaunchWatch:
         self.rented_at_s: float | None = None
         self._cluster, self._offer, self._bounds, self._stopped = cluster, offer, bounds, stopped
         self._cancel = cancel
-        self._begun_s = time.monotonic()
+        self._begun_s, self._cut_s = time.monotonic(), 0.0
         self._over = threading.Event()
         self._machines: ClusterInstances | None = None
         self._before: dict[str, Instance] | None = None  # an earlier attempt's machines, which have the same name
@@ -89,6 +92,14 @@ class LaunchWatch:
             self._over.set()
             thread.join()
 
+    def result_of(self, launch: Callable[[], Answer]) -> Answer:
+        """What the launch returns or raises; NoAnswer: it was cut short, and SkyPilot has not ended it."""
+        launching = asked(launch)
+        while not wait([launching], LOOK_EVERY_S).done:
+            if self.cut is not None and time.monotonic() - self._cut_s > UNHEARD_S:
+                raise NoAnswer(f"SkyPilot goes on with a launch that was cut short {UNHEARD_S:.0f} s ago")
+        return launching.result()
+
     def _watch(self) -> None:
         while not self._over.wait(LOOK_EVERY_S):
             try:
@@ -112,7 +123,9 @@ class LaunchWatch:
         lasting = {each.instance_id for each in ours or [] if not each.spot and each.state in ALIVE} - self._mortal
         if self._machines is not None and lasting and self._machines.end_when_off(sorted(lasting)):
             self._mortal |= lasting
-        self.cut = self.cut or self._why_cut(ours)
+        if self.cut is None:
+            cut, self._cut_s = self._why_cut(ours), time.monotonic()
+            self.cut = cut
         if self.cut is None:
             return
         try:
@@ -121,7 +134,7 @@ class LaunchWatch:
             is_ours = False  # perhaps; asked again at the next look
         if self._machines is not None and is_ours:
             self._machines.terminate()  # the cloud is told first, since SkyPilot may take its time, or be gone
-        self._cancel()
+        answered(self._cancel, UNHEARD_S)
 
     def _why_cut(self, ours: list[Instance] | None) -> LaunchFailed | FlowStopped | None:
         where, longest_h = self._offer.where if self._offer else self._cluster, self._bounds.longest_h

@@ -24,6 +24,7 @@ import psutil
 
 from configs.errors import SpecsweepError
 from configs.secrets import TOKEN
+from flows.clusters.answers import DOWN_S, answered
 from flows.clusters.skypilot import home as sky_home
 from tasks.host import process_group
 
@@ -188,19 +189,25 @@ def call(
     """The result of one SDK request, or what it raises; SkyUnavailable: its server was gone `SERVER_TRIES` times.
 
     `request` is given the `sky` module and returns a request id, which `started` gets; `log` gets what is printed. An
-    answer that is cut off is asked for again. The request is sent again only if the server has forgotten it.
+    answer that is cut off is asked for again. The request is sent again only if the server has forgotten it. NoAnswer:
+    a request without a `log` is not over after `DOWN_S`; of one with a log, a launch, `LaunchWatch` sees to the end.
     """
     sky, request_id = sdk(), None
+
+    def ask() -> Any:
+        nonlocal request_id
+        if request_id is None:
+            request_id = request(sky)
+            started(request_id)
+        if log is None:
+            return sky.get(request_id)
+        with log.open("a", encoding="utf-8") as stream:
+            return sky.stream_and_get(request_id, output_stream=stream)
+
     for tried in range(1, SERVER_TRIES + 1):
         ensure_server()
         try:
-            if request_id is None:
-                request_id = request(sky)
-                started(request_id)
-            if log is None:
-                return sky.get(request_id)
-            with log.open("a", encoding="utf-8") as stream:
-                return sky.stream_and_get(request_id, output_stream=stream)
+            return answered(ask, DOWN_S) if log is None else ask()
         except Exception as error:
             if _is_forgotten(sky, error):
                 request_id = None

@@ -10,7 +10,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,13 @@ import boto3
 import pytest
 from rich.console import Console
 
-from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, NotAsked, Sighting
+from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, Instance, NotAsked, Sighting
 from flows.clusters.clouds.aws import AwsAccount
 from flows.clusters.clouds.gcp import GcpProject
 from flows.clusters.protocol import LABEL, cluster_name, name_by_address, names_of_store
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
+from flows.flow_heartbeat import HeldCells
 from flows.reaper.found import Reaped, ReapReport
 from flows.reaper.reap import SECOND_LOOK_S, reap_store
 from flows.renting.expiry import RENEW_EVERY_S, ExpiryRenewer
@@ -373,6 +374,42 @@ def test_what_skypilot_cannot_take_down_goes_down_by_id_and_is_forgotten(scene: 
     assert scene.ec2.state(instance) != "running"
 
 
+class Hangs(FakeSky):
+    """It never answers whoever wants one cluster down; the others go."""
+
+    def __init__(self, ec2: Ec2, name: str) -> None:
+        super().__init__(ec2)
+        self.name, self.wakes, self.woke = name, threading.Event(), False
+
+    def take_down(self, name: str, *, purge: bool = False) -> bool:
+        if name == self.name:
+            self.wakes.wait(60)
+            self.woke = True
+            raise RuntimeError("it woke")
+        return super().take_down(name, purge=purge)
+
+
+@pytest.mark.slow(6)
+@pytest.mark.parametrize("by_id", [True, False], ids=["its cloud can be asked", "only SkyPilot can"])
+def test_a_cluster_whose_down_hangs_keeps_no_other_up(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, by_id: bool
+) -> None:
+    names = [f"{PREFIX}{store_hash(scene.store.url)}-000000-0000000{number}" for number in range(3)]
+    ids = [scene.ec2.rent(name) for name in names]
+    scene.sky = sky = Hangs(scene.ec2, names[0])
+    for name in names:
+        sky.knows(name, "UP")
+    scene.accounts = scene.accounts if by_id else []
+    monkeypatch.setattr("flows.reaper.reap.DOWN_S", 5.0)
+    report = scene.reap()
+    assert not sky.woke
+    assert [the_one(report, name).done for name in names] == ["down" if by_id else "not down", "down", "down"]
+    assert "no answer" in the_one(report, names[0]).remark and report.ok == by_id
+    assert by_id or scene.ec2.state(ids[0]) == "running"
+    assert all(scene.ec2.state(each) != "running" for each in ids[0 if by_id else 1 :])
+    sky.wakes.set()
+
+
 def test_what_could_not_be_taken_down_is_named_and_its_records_stay_open(scene: Scene) -> None:
     instance = scene.rented()
     scene.ec2.protect(instance, on=True)
@@ -382,6 +419,30 @@ def test_what_could_not_be_taken_down_is_named_and_its_records_stay_open(scene: 
     assert not scene.is_closed() and scene.run.attempts() == []
     scene.ec2.protect(instance, on=False)
     assert scene.reaped().done == "down"
+
+
+class Dumb(Told):
+    """An account that never answers."""
+
+    def __init__(self) -> None:
+        super().__init__(Sighting("dumb"), "dumb")
+        self.wakes, self.woke = threading.Event(), False
+
+    def look(self) -> Sighting:
+        self.wakes.wait(60)
+        self.woke = True
+        return super().look()
+
+
+@pytest.mark.slow(16)
+def test_a_cloud_that_hangs_keeps_nothing_up_on_another(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance, dumb = scene.ec2.rent(scene.name), Dumb()
+    scene.accounts = [dumb, *scene.accounts]
+    monkeypatch.setattr("flows.reaper.reap.LOOK_S", 15.0)
+    report = scene.reap()
+    assert scene.ec2.state(instance) != "running" and not dumb.woke
+    assert not report.ok and any(line.startswith("dumb: no answer") for line in report.problems)
+    dumb.wakes.set()
 
 
 def test_an_account_whose_library_fails_stops_no_other(scene: Scene) -> None:
@@ -504,6 +565,35 @@ def test_a_label_that_can_not_be_renewed_is_told_once(kind: type[Exception]) -> 
     renewer.renew()
     renewer.renew()
     assert len(said) == 1 and "any store's reaper may take" in said[0] and "allow ec2:CreateTags" in said[0]
+
+
+class Labels(Told):
+    """An account that notes what is labelled."""
+
+    def __init__(self, names: list[str]) -> None:
+        machines = [
+            Instance("aws", "us-east-1", None, name, f"{name}-12ab34cd", "running", True, None, {}) for name in names
+        ]
+        super().__init__(Sighting("aws", tuple(machines)))
+        self.labelled: list[str] = []
+
+    def label(self, instances: Sequence[Instance], labels: Mapping[str, str]) -> None:
+        self.labelled = [each.instance_id for each in instances]
+
+
+def test_a_cell_whose_flow_hangs_over_it_is_soon_kept_from_nobody(run: FakeRun) -> None:
+    followed, hung = run.key, "f" * 16
+    account = Labels([followed, hung])
+    renewer = ExpiryRenewer([followed, hung], [account], print)
+    with HeldCells(run.ledger, print, renewer.attend) as held, held.managing(followed), held.managing(hung):
+        held.require(hung)
+        for _ in range(3):
+            held.require(followed)
+            renewer.renew()
+        assert account.labelled == [followed]
+        held.require(hung)
+        renewer.renew()
+        assert account.labelled == [followed, hung], "it goes on"
 
 
 @pytest.mark.slow(12)

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from tasks.host import environment_spec, environments
+from tasks.host.bounds import Bound
 from tasks.host.environment_install import Installer, UntoldError, for_uv, make_importable
 from tasks.host.environment_spec import ENVIRONMENTS, InstallError, check_machine, pins_in
 from tests.tasks.test_cell import wait_until
@@ -194,6 +195,14 @@ def test_an_overlay_is_a_folder_and_leaves_its_environment_alone(tmp_path: Path,
     seen = subprocess.run([sys.executable, "-c", "import laid"], env={"PYTHONPATH": str(folder)}, check=False)
     assert seen.returncode == 0
     assert subprocess.run([sys.executable, "-c", "import laid"], env={}, stderr=-3, check=False).returncode == 1
+
+
+def test_an_installer_that_never_ends_is_ended_and_named(
+    tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.host.environment_install.BOUNDS", {"install": Bound(0.0, 0.0)})
+    with pytest.raises(InstallError, match="pip did not end within its bound of 0 s"):
+        laid_over(tmp_path, f"laid @ {wheel.as_uri()}")
 
 
 @pytest.mark.slow(11)
