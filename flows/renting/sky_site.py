@@ -20,7 +20,7 @@ from configs.schema import Cloud, Plan
 from configs.visits import without
 from flows.clock import StoppableClock
 from flows.clusters.protocol import CellJob, Cluster, LaunchFailed, cluster_name
-from flows.clusters.skypilot.api import offers
+from flows.clusters.skypilot.api import enabled_clouds, offers
 from flows.clusters.skypilot.carried import carried, give_time_to_live, values_of
 from flows.clusters.skypilot.cluster import SkyCluster
 from flows.clusters.skypilot.launch_watch import LaunchBounds
@@ -33,6 +33,7 @@ from flows.clusters.skypilot.task_file import (
     sky_task,
     task_for,
 )
+from flows.clusters.skypilot.travelling import require_no_others
 from flows.forecast.budget import Purse
 from flows.forecast.estimates import measuring_s, ready_s
 from flows.renting.expiry import EXPIRES_AFTER_S
@@ -46,11 +47,18 @@ from warehouse.ledger.placement import Offer, Placements
 
 
 def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, purse: Purse) -> PolicySite:
-    """The site of one run; TaskFileError: its `cloud.task` can't be used, ImageNotFound: nor its engine's image."""
+    """The site of one run.
+
+    Raises:
+        TaskFileError: its `cloud.task` can't be used.
+        ImageNotFound: its engine's image can't be pinned.
+        KeysWouldTravel: SkyPilot would copy keys to nodes that don't need them.
+    """
     file = load_task(cloud.task)
     require_no_keys_in_mounts(file)
     sha, dirty = git_state()
     images = pinned_images(ledger, plan, file)
+    require_no_others(file.clouds or {str(cloud).lower() for cloud in enabled_clouds()})
     give_time_to_live(cloud.unattended_h * 3600)
     spot_wanted = {planned.cell.cell_key: planned.spot for planned in plan.cells}
 
