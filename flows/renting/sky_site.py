@@ -63,10 +63,7 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, pu
     spot_wanted = {planned.cell.cell_key: planned.spot for planned in plan.cells}
 
     def known_offers() -> list[Offer]:
-        found = offers(sky_task(file))
-        if cloud.budget.is_set:  # a machine without a price can't be kept within a budget
-            found = [offer for offer in found if offer.price_usd_h is not None]
-        return found if any(spot_wanted.values()) else [offer for offer in found if not offer.spot]
+        return rentable(offers(sky_task(file)), plan, cloud)
 
     def make_cluster(cell_key: str, offer: Offer | None) -> Cluster:
         @contextmanager
@@ -95,6 +92,13 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, pu
         waiting_s=_waiting_s(ledger, plan),
         places=plan.concurrency,
     )
+
+
+def rentable(found: list[Offer], plan: Plan, cloud: Cloud) -> list[Offer]:
+    """Offers that a run may take: none without a price where there is a budget, nor spot where no cell wants it."""
+    if cloud.budget.is_set:  # a machine without a price can't be kept within a budget
+        found = [offer for offer in found if offer.price_usd_h is not None]
+    return found if any(planned.spot for planned in plan.cells) else [offer for offer in found if not offer.spot]
 
 
 def _waiting_s(ledger: Ledger, plan: Plan) -> dict[str, float]:

@@ -60,7 +60,7 @@ def environment() -> dict[str, str]:
 
 
 def _user_home() -> Path:
-    return Path(os.environ.get(USER_VARIABLE) or Path.home())
+    return Path(os.environ.get(USER_VARIABLE) or Path.home()).absolute()
 
 
 def server_environment() -> dict[str, str]:

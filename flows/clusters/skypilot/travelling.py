@@ -61,7 +61,7 @@ def refusal(found: dict[str, Travelling]) -> str | None:
         if asked
         else "take `remote_identity: LOCAL_CREDENTIALS` of other clouds out of ~/.sky/config.yaml"
     )
-    return f"{'; '.join(bad)}: keys that they don't need; {remedy}"
+    return f"{'; '.join(bad)}: keys that they don't need; remedy: {remedy}"
 
 
 def require_no_others(clouds: Iterable[str]) -> None:
@@ -82,6 +82,9 @@ def main() -> None:
         asked = {"cloud": name, "region": None, "keys": ("remote_identity",), "default_value": None}
         return skypilot_config.get_effective_workspace_region_config(**asked)
 
+    if not common.is_api_server_local():
+        print(json.dumps(None))
+        return
     hidden = {name for name in CLOUD_REGISTRY if identity(name) == "NO_UPLOAD"}
     found: dict[str, tuple[list[str], list[str]]] = {}
     for asked in sys.argv[1:]:
@@ -93,7 +96,7 @@ def main() -> None:
         copied = set(check.get_cloud_credential_file_mounts([CLOUD_REGISTRY[each] for each in without]))
         own = set() if name in without else set(cloud.get_credential_file_mounts())
         found[asked] = (sorted(copied & own), sorted(copied - own))
-    print(json.dumps(found if common.is_api_server_local() else None))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
