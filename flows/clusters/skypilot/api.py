@@ -188,11 +188,15 @@ def _offers_of(wanted: Any, enabled: list[Any], tell: Callable[[str], None]) -> 
         if wanted.cloud is not None and not wanted.cloud.is_same_cloud(cloud):
             continue
         for spot in kinds:
-            asked = wanted.copy(cloud=cloud, use_spot=spot)
-            found = cloud.get_feasible_launchable_resources(asked, num_nodes=1)
+            try:
+                asked = wanted.copy(cloud=cloud, use_spot=spot)
+                found = cloud.get_feasible_launchable_resources(asked, num_nodes=1)
+            except ValueError as error:  # a field that this cloud does not have
+                tell(f"{str(cloud).lower()}: {text_of(error)}")
+                continue
             if not found.resources_list:
                 near = f"it has {', '.join(found.fuzzy_candidate_list[:3])}" if found.fuzzy_candidate_list else ""
-                tell(f"{str(cloud).lower()}: {' '.join(str(found.hint or near or 'it has no such machine').split())}")
+                tell(f"{str(cloud).lower()}: {text_of(Exception(found.hint or near or 'it has no such machine'))}")
                 continue
             for exact in make_launchables(found.resources_list[0], override_optimize_by_zone=True):
                 offer = _offer(exact)

@@ -42,6 +42,8 @@ themselves with: whoever rents there gives SkyPilot another home, with that clou
 ALSO = (".gitconfig", ".slurm", ".sky/catalogs", ".sky/config.yaml", ".sky/cookies.txt", ".sky/ssh_node_pools.yaml")
 """What else SkyPilot needs of the user's; it copies none of it."""
 
+COPIES_ANOTHERS = "nebius"  # SkyPilot copies ~/.aws/credentials for it, to any node, if a profile in there is named so
+
 LEAD_ELSEWHERE = ("XDG_CONFIG_HOME", "OCI_CONFIG")  # variables by which SkyPilot finds keys outside its home
 
 
@@ -75,11 +77,12 @@ def server_environment() -> dict[str, str]:
 
 def enter() -> None:
     """Set `environment()` here, and, unless the user's two say otherwise, that no node gets the user's own keys."""
-    user = _user_home()
+    user, hidden = _user_home(), list(WITH_A_ROLE)
     os.environ.update(environment())
     for variable in LEAD_ELSEWHERE:
         os.environ.pop(variable, None)
     if not os.environ.get(HOME_VARIABLE):
+        hidden.append(COPIES_ANOTHERS)
         for name in [*ALSO, *(name for names in WITH_A_ROLE.values() for name in names)]:
             _link(user / name, Path.home() / name)
     path = Path.home() / ".sky" / OURS
@@ -87,7 +90,7 @@ def enter() -> None:
         theirs = _read(os.environ.get(PROJECT_VARIABLE) or ".sky.yaml")
         global_one = _read(os.environ.get(GLOBAL_VARIABLE) or "~/.sky/config.yaml")
         merged = dict(theirs)
-        for cloud in WITH_A_ROLE:
+        for cloud in hidden:
             if not any("remote_identity" in (config.get(cloud) or {}) for config in (global_one, theirs)):
                 merged[cloud] = {**(merged.get(cloud) or {}), "remote_identity": "NO_UPLOAD"}
         path.parent.mkdir(parents=True, exist_ok=True)
