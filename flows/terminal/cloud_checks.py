@@ -58,8 +58,8 @@ def problem(name: str, error_text: str) -> Check:
 
 def sky_checks(store_url: str) -> list[Check]:
     """Every check of SkyPilot and the clouds, in the order in which a new user needs them."""
-    travelling_to_nodes = travels(load_task(TASK), store_url)
-    return [tools(is_needed=False), skypilot(), *_secrets(), server(), *_clouds(), _offers(), travelling_to_nodes]
+    checks = [tools(is_needed=False), skypilot(), *_secrets(), server(), *_clouds(), _offers()]
+    return [*checks, travels(load_task(TASK), store_url)]
 
 
 def tools(*, is_needed: bool) -> Check:
