@@ -105,6 +105,6 @@ def expiry_renewed(
     renewer = ExpiryRenewer(names.values(), accounts(), tell)
     threading.Thread(target=renewer.run, args=(ended,), name="expiry", daemon=True).start()
     try:
-        yield lambda cell_key: renewer.attend(names[cell_key])
+        yield lambda cell_key: renewer.attend(names.get(cell_key, ""))
     finally:
         ended.set()  # not joined: a cloud that hangs does not hold up a flow that has ended

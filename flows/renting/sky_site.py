@@ -22,7 +22,7 @@ from configs.visits import without
 from flows.clock import StoppableClock
 from flows.clusters.answers import LOOK_S, NoAnswer, answered
 from flows.clusters.protocol import CellJob, Cluster, LaunchFailed, cluster_of
-from flows.clusters.skypilot.api import offers
+from flows.clusters.skypilot.api import enabled_clouds, offers
 from flows.clusters.skypilot.carried import carried, give_time_to_live, values_of
 from flows.clusters.skypilot.cluster import SkyCluster
 from flows.clusters.skypilot.launch_watch import LaunchBounds
@@ -35,6 +35,7 @@ from flows.clusters.skypilot.task_file import (
     sky_task,
     task_for,
 )
+from flows.clusters.skypilot.travelling import require_no_others
 from flows.forecast.budget import Purse
 from flows.forecast.estimates import measuring_s, ready_s
 from flows.renting.expiry import EXPIRES_AFTER_S
@@ -50,22 +51,26 @@ from warehouse.ledger.placement import Offer, Placements
 def sky_site(
     ledger: Ledger, plan: Plan, cloud: Cloud, store_id: str, clock: StoppableClock, purse: Purse
 ) -> PolicySite:
-    """The site of one run; TaskFileError: its `cloud.task` can't be used, ImageNotFound: nor its engine's image."""
+    """The site of one run.
+
+    Raises:
+        TaskFileError: its `cloud.task` can't be used.
+        ImageNotFound: its engine's image can't be pinned.
+        KeysWouldTravel: SkyPilot would copy keys to nodes that don't need them.
+    """
     file = load_task(cloud.task)
     require_no_keys_in_mounts(file)
     sha, dirty = git_state()
     images = pinned_images(ledger, plan, file)
+    require_no_others(file.clouds or {str(cloud).lower() for cloud in enabled_clouds()})
     give_time_to_live(cloud.unattended_h * 3600)
     spot_wanted = {planned.cell.cell_key: planned.spot for planned in plan.cells}
 
     def known_offers() -> list[Offer]:
         try:
-            found = answered(partial(offers, sky_task(file)), LOOK_S)
+            return rentable(answered(partial(offers, sky_task(file)), LOOK_S), plan, cloud)
         except NoAnswer as error:
             raise LaunchFailed(f"SkyPilot's offers: {error}; see what `bin/sky check` waits for") from error
-        if cloud.budget.is_set:  # a machine without a price can't be kept within a budget
-            found = [offer for offer in found if offer.price_usd_h is not None]
-        return found if any(spot_wanted.values()) else [offer for offer in found if not offer.spot]
 
     def make_cluster(cell_key: str, offer: Offer | None) -> Cluster:
         @contextmanager
@@ -94,6 +99,13 @@ def sky_site(
         waiting_s=_waiting_s(ledger, plan),
         places=plan.concurrency,
     )
+
+
+def rentable(found: list[Offer], plan: Plan, cloud: Cloud) -> list[Offer]:
+    """Offers that a run may take: none without a price where there is a budget, nor spot where no cell wants it."""
+    if cloud.budget.is_set:  # a machine without a price can't be kept within a budget
+        found = [offer for offer in found if offer.price_usd_h is not None]
+    return found if any(planned.spot for planned in plan.cells) else [offer for offer in found if not offer.spot]
 
 
 def _waiting_s(ledger: Ledger, plan: Plan) -> dict[str, float]:

@@ -220,19 +220,25 @@ def published(
 
 @app.command(epilog="Examples: sweep doctor    sweep doctor full    sweep doctor --store s3://bucket/prefix --json")
 def doctor(
-    name: Annotated[str | None, typer.Argument(metavar="[SWEEP]", help="rehearse this sweep's cells, too")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[SWEEP]", help="a sweep: whether it can run")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check this machine, and prove that a store honours conditional writes, before either is trusted.
 
-    With a sweep, its cells are rehearsed against the pinned engine, too.
+    With a sweep: all that this one needs, and nothing else. Store, clouds, quota, offers, image, keys that travel,
+    hub, datasets, budget, and each cell against the pinned engine. Nothing is rented.
 
     Exit code 1 if a line says problem. What the next command makes by itself, or only some sweeps need, is a remark.
     """
-    from flows.terminal.doctor import examine
+    if name is None:
+        from flows.terminal.doctor import examine
 
-    checks = examine(store_url(store), name)
+        checks = examine(store_url(store))
+    else:
+        from flows.terminal.sweep_checks import examine_sweep
+
+        checks = examine_sweep(store_url(store), name)
     if as_json:
         print_json({"checks": [check._asdict() for check in checks], "ok": all(check.ok for check in checks)})
     for check in [] if as_json else checks:

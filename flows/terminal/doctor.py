@@ -1,7 +1,7 @@
 """`sweep doctor`: is everything here that a sweep needs, can the store be trusted, and what do SkyPilot's clouds offer?
 
 A runner creates, reads and lists below `runs/` of the store, and overwrites its heartbeat; it deletes nothing. Foreign
-code runs beside it. Of SkyPilot nothing is started, or needed to measure here: a cloud that isn't set up is a remark.
+code runs beside it. Nothing of SkyPilot is needed to measure here. What a certain sweep needs: `sweep_checks.py`.
 """
 
 from __future__ import annotations
@@ -13,31 +13,21 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from importlib import metadata
 from pathlib import Path
 from typing import get_args
 from urllib.parse import urlsplit
 
-import httpx
-
-from configs.evals.suites import SUITES, Framework
-from configs.load import ConfigError, library_of_named, load_engine, load_gpu_of_card
-from configs.schema import Plan
+from configs.evals.suites import Framework
+from configs.load import ConfigError, load_engine, load_gpu_of_card
 from configs.secrets import FOR_NODES
-from flows.clusters.skypilot import server as sky_server
-from flows.clusters.skypilot.api import enabled_clouds, offers
 from flows.clusters.skypilot.carried import values_of
-from flows.clusters.skypilot.remedies import explain
-from flows.clusters.skypilot.task_file import load_task, sky_task
-from flows.plans import make_plan
+from flows.terminal.cloud_checks import sky_checks
 from tasks.engine import program
 from tasks.engine.machine import state_dir
 from tasks.family.members import ON_REQUEST, RESTORE, SHIPPED, TRAIN, damage_of, folder_of, trained_dir
 from tasks.host import environments
-from tasks.host.hub import hub_cache, hub_home
+from tasks.host.hub import hub_cache
 from tasks.place import gpu
-from tasks.rehearsal.rehearse import RehearsalFailed, parts_of, rehearse
 from warehouse.ledger.store import Store, StoreError, open_store
 from warehouse.ledger.store.gs import GsStore
 from warehouse.ledger.store.proof import Check, check_store
@@ -47,46 +37,12 @@ ENGINE_DISK_GIB = 6.0  # for the engine's and the control side's environments, m
 BUSY_MIB = 1024.0  # memory that is in use on an idle card: less than this is the driver's own and a desktop's
 WEIGHTS_GIB = 70.0  # what the largest of the shipped models downloads, Qwen3.6 35B-A3B in 16 bits
 OWN_ENGINE = "vllm-own"  # the shipped engine that serves with the vLLM of the PATH
-SKYPILOT = "0.14.1"  # the version that flows/clusters/skypilot is written for and tested with
-CLOUDS = ("AWS", "GCP")  # those of the shipped tasks are shown even if they are not set up, others only if they are
-OTHER_CLOUDS = ("Kubernetes", "Slurm")
-TASK = "h100-spot"  # the task whose offers are shown
-OFFERS_SHOWN = 3
-_GATED = ", ".join(facts.title for facts in SUITES.values() if facts.gated)
-
-SECRETS = {
-    "HF_TOKEN": f"gated models and datasets ({_GATED}) can't be fetched without it",
-    "AWS_ACCESS_KEY_ID": "nodes on other clouds need it for an s3:// store",
-    "GS_ACCESS_KEY_ID": "a gs:// store needs it, with GS_SECRET_ACCESS_KEY",
-}
-"""Variables that the shipped tasks pass to nodes as secrets, and what for."""
-
-REMOTE_SERVER = "SKYPILOT_API_SERVER_ENDPOINT"
 
 
-def examine(store_url: str, sweep: str | None = None) -> list[Check]:
-    """Every check of this machine, of one store, of the clouds, and of a sweep's cells where one is named."""
-    plan = make_plan(sweep) if sweep else None  # a wrong name is said before clouds are asked
+def examine(store_url: str) -> list[Check]:
+    """Every check of this machine, of one store, and of the clouds."""
     machine = [*_machine(), *serving_checks(), *_environments(), *_family()]
-    return [
-        *machine,
-        *store_checks(store_url),
-        *sky_checks(),
-        *(rehearsal_checks(sweep, plan) if sweep and plan else ()),
-    ]
-
-
-def rehearsal_checks(sweep: str, plan: Plan) -> list[Check]:
-    """Whether the pinned engine would start each cell of a sweep."""
-    try:
-        found = rehearse(parts_of(plan), library_of_named(sweep), lambda _: None)
-    except (RehearsalFailed, environments.InstallError) as error:
-        return [Check("engine rehearsal", False, str(error))]
-    problems = [line for each in found for line in each.refusals]
-    would = sum(each.would_start for each in found)
-    said = "; ".join(problems) or f"{would} of {len(found)} commands of {sweep} would start, none is refused"
-    remedy = f"`bin/sweep rehearse {sweep}` says more"
-    return [Check("engine rehearsal", not problems, said, remedy, remark=not problems and would < len(found))]
+    return [*machine, *store_checks(store_url), *sky_checks(store_url)]
 
 
 def _machine() -> list[Check]:
@@ -203,25 +159,26 @@ def _weights(*, needed: bool) -> Check:
     return Check("disk for weights", True, f"{free_gib:.0f} GiB free in {folder}", remedy, remark=is_small)
 
 
-def store_checks(url: str) -> list[Check]:
-    """Every check of one store; all their names begin with `store`."""
+def store_checks(url: str, *, for_nodes: bool | None = None) -> list[Check]:
+    """Every check of one store; all their names begin with `store`. `for_nodes`: whether rented ones use it."""
     try:
         store = open_store(url)
     except StoreError as error:
         return [Check("store", False, str(error), "use a folder, s3://bucket/prefix or gs://bucket/prefix")]
     checks = check_store(store)
     if all(check.ok for check in checks):
-        checks += [check for check in [_reach(store)] if check is not None]
-        checks += [node_keys(store)] if isinstance(store, S3Store) else []
+        if for_nodes is not False:
+            checks += [check for check in [_reach(store, for_nodes or False)] if check is not None]
+            checks += [node_keys(store)] if isinstance(store, S3Store) else []
     return [check._replace(name=f"store {store.url}: {check.name}") for check in checks]
 
 
-def _reach(store: Store) -> Check | None:
-    """A remark if no rented node can reach the store, else None."""
+def _reach(store: Store, is_needed: bool) -> Check | None:
+    """What to know if no rented node can reach the store, else None."""
     name = "reachable from nodes"
     if not isinstance(store, S3Store):
         detail, remedy = "a folder of this machine, for sweeps on this machine", "use s3:// or gs:// to rent nodes"
-        return Check(name, True, detail, remedy, remark=True)
+        return Check(name, not is_needed, detail, remedy, remark=not is_needed)
     if store.endpoint is not None and _is_loopback(urlsplit(store.endpoint).hostname or ""):
         detail = f"{store.endpoint} is this machine: no rented node can reach it (the pocket cloud's can)"
         return Check(name, True, detail, f"point {store.endpoint_variable} elsewhere", remark=True)
@@ -275,107 +232,3 @@ def policy(bucket: str, folder: str) -> dict[str, object]:
     below = {"StringLikeIfExists": {"s3:prefix": f"{folder}*"}}
     listing = {**allow, "Action": "s3:ListBucket", "Resource": arn, "Condition": below}
     return {"Version": "2012-10-17", "Statement": [objects, listing]}
-
-
-def remark(name: str, detail: str, remedy: str = "") -> Check:
-    """A check that passes: worth knowing, but nothing has to be fixed."""
-    return Check(name, True, detail, remedy, remark=True)
-
-
-def sky_checks() -> list[Check]:
-    """Every check of SkyPilot and the clouds, in the order in which a new user needs them."""
-    return [_tools(), _skypilot(), *_secrets(), _server(), *_clouds(), _offers()]
-
-
-def _tools() -> Check:
-    lacking = [tool for tool in ("ssh", "rsync") if shutil.which(tool) is None]
-    if lacking:
-        return remark("ssh and rsync", f"{' and '.join(lacking)} missing", explain(f"{lacking[0]}: not found"))
-    return Check("ssh and rsync", True, "installed; SkyPilot copies and starts with them")
-
-
-def _skypilot() -> Check:
-    found = metadata.version("skypilot")
-    remedy = "" if found == SKYPILOT else f"install {SKYPILOT} (`bin/environment control` does)"
-    return Check("SkyPilot", found == SKYPILOT, f"version {found}", remedy)
-
-
-def _secrets() -> list[Check]:
-    aws_file = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")).expanduser()
-    checks = []
-    for name, purpose in SECRETS.items():
-        if os.environ.get(name):
-            checks.append(Check(f"secret {name}", True, "set"))
-        elif name.startswith("AWS") and aws_file.exists():
-            checks.append(Check(f"secret {name}", True, f"not set; the keys in {aws_file} go to nodes"))
-        elif name == "HF_TOKEN" and (token := hub_home(os.environ) / "token").exists():
-            detail = f"not set; engines of this machine find the one in {token}"
-            checks.append(remark(f"secret {name}", detail, f"export {name}=... for rented nodes and gated datasets"))
-        else:
-            checks.append(remark(f"secret {name}", f"not set: {purpose}", f"export {name}=..."))
-    return checks
-
-
-def _server() -> Check:
-    url, name = sky_server.server_url(), "SkyPilot API server"
-    try:
-        healthy = httpx.get(f"{url}/api/health", timeout=5).is_success
-    except httpx.HTTPError:
-        healthy = False
-    if healthy:
-        return Check(name, True, f"answers at {url}")
-    if os.environ.get(REMOTE_SERVER):
-        error = f"Could not connect to SkyPilot API server at {url}"
-        cause, _, remedy = explain(error).partition("; remedy: ")
-        return Check(name, False, cause, remedy)
-    return Check(name, True, "not started: the first run starts it")
-
-
-def _clouds() -> list[Check]:
-    if os.environ.get(REMOTE_SERVER):
-        try:
-            names = ", ".join(sorted(str(cloud) for cloud in enabled_clouds()))
-        except sky_server.SkyUnavailable as error:
-            return [remark("clouds", f"not asked: {error}")]
-        return [Check("clouds", bool(names), f"the API server has {names or 'none'} enabled")]
-    from sky import sky_logging
-
-    with sky_logging.silent(), ThreadPoolExecutor() as pool:
-        found = dict(zip((*CLOUDS, *OTHER_CLOUDS), pool.map(_cloud, (*CLOUDS, *OTHER_CLOUDS)), strict=True))
-    return [check for name, check in found.items() if name in CLOUDS or not check.remark]
-
-
-def _cloud(name: str) -> Check:
-    from sky.clouds import CloudCapability
-    from sky.utils import registry
-
-    works, reason = registry.CLOUD_REGISTRY.from_str(name).check_credentials(CloudCapability.COMPUTE)
-    if works:
-        return Check(f"cloud {name}", True, "enabled")
-    # SkyPilot gives a sentence, or one per Kubernetes context
-    said = "; ".join(map(str, reason.values())) if isinstance(reason, dict) else str(reason or "no reason given")
-    cause, _, remedy = explain(said).partition("; remedy: ")
-    return remark(f"cloud {name}", f"not enabled: {cause}", remedy)
-
-
-def _offers() -> Check:
-    name = f"spot offers of {TASK}"
-    try:
-        found = [offer for offer in offers(sky_task(load_task(TASK))) if offer.spot]
-    except _failures() as error:
-        cause, _, remedy = explain(sky_server.text_of(error)).partition("; remedy: ")
-        return remark(name, cause, remedy)
-    if not found:
-        return remark(name, "none: no cloud is enabled that has one", "set up AWS or GCP as said above")
-    prices = ["unpriced" if each.price_usd_h is None else f"{each.price_usd_h:.2f} USD/h" for each in found]
-    shown = [f"{each.where} {each.instance_type} {price}" for each, price in zip(found, prices, strict=True)]
-    return Check(name, True, f"{'; '.join(shown[:OFFERS_SHOWN])} ({len(found)} zones)")
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    """What asking for offers raises if credentials or the catalogue can't be had."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    errors = sky_server.sdk().exceptions
-    of_sky = (errors.CloudError, errors.CloudUserIdentityError, errors.NoCloudAccessError, sky_server.SkyUnavailable)
-    return (*of_sky, BotoCoreError, ClientError, OSError, RuntimeError)

@@ -12,12 +12,19 @@ import pytest
 from configs.checkout import ROOT
 from configs.schema import Plan
 from configs.step import MeasuredStep
+from flows.clusters.skypilot.home import HOME_VARIABLE
 from tests.command_lines import start_command
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.store.conftest import s3_server as s3_server
 
 Sweep = Callable[..., "subprocess.Popen[str]"]
 Finish = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def home_of_skypilot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SkyPilot in this process leaves the process's own HOME as it is."""
+    monkeypatch.setenv(HOME_VARIABLE, str(Path.home()))
 
 
 @pytest.fixture

@@ -56,6 +56,7 @@ class Machine:
         return {
             MARK: str(self.places.root),
             "HOME": str(home),
+            "SPECSWEEP_SKY_HOME": str(home),
             "USER": USER,
             "LOGNAME": USER,
             "LANG": "C.UTF-8",

@@ -10,7 +10,8 @@ import io
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -130,19 +131,19 @@ def _price_usd_h(resources: Any) -> float | None:
         return None  # a machine that the catalogue doesn't list (Slurm, Kubernetes) has no catalogue price
 
 
-def offers(task: Any) -> list[Offer]:
+def offers(task: Any, tell: Callable[[str], None] = lambda _: None) -> list[Offer]:
     """Everything a `sky.Task` may be rented as, spot and on-demand, cheapest first; unpriced machines come first.
 
     Per cloud and entry of `any_of` it is the instance type that SkyPilot's optimizer would take. A task that says
-    `use_spot: false` gets on-demand offers only. What costs more than `max_hourly_cost` is left out. Raises
-    sky.exceptions.CloudError: the catalogue is not here and can't be fetched.
+    `use_spot: false` gets on-demand offers only. What costs more than `max_hourly_cost` is left out. `tell` gets why an
+    enabled cloud has nothing. Raises sky.exceptions.CloudError: the catalogue is not here and can't be fetched.
     """
     sky_server.sdk()
     from sky import sky_logging
 
     with sky_logging.silent():  # else its progress is printed in the server's own encoding
         enabled = enabled_clouds()
-        found = {offer for wanted in task.resources for offer in _offers_of(wanted, enabled)}
+        found = {offer for wanted in task.resources for offer in _offers_of(wanted, enabled, tell)}
     return sorted(found, key=lambda offer: (offer.price_usd_h or 0.0, not offer.spot, offer.where))
 
 
@@ -159,7 +160,27 @@ def enabled_clouds() -> list[Any]:
     return list(get_cached_enabled_clouds_or_refresh(CloudCapability.COMPUTE))
 
 
-def _offers_of(wanted: Any, enabled: list[Any]) -> Iterator[Offer]:
+def recheck(clouds: Iterable[str]) -> None:
+    """Have SkyPilot look at the credentials of these clouds again, where it has kept that they are not enabled."""
+    sky_server.sdk()
+    from sky.check import check_capability
+    from sky.clouds import CloudCapability
+
+    with suppress(SystemExit):  # which it raises where none is enabled
+        check_capability(CloudCapability.COMPUTE, quiet=True, clouds=list(clouds))
+
+
+def has_quota(offer: Offer) -> bool:
+    """Whether the account may rent it at all; True where its cloud doesn't say. Raises what its library does."""
+    sky = sky_server.sdk()
+    from sky.utils.registry import CLOUD_REGISTRY
+
+    cloud = CLOUD_REGISTRY.from_str(offer.cloud)
+    place = {"cloud": cloud, "region": offer.region, "instance_type": offer.instance_type, "use_spot": offer.spot}
+    return bool(cloud.check_quota_available(sky.Resources(**place)))
+
+
+def _offers_of(wanted: Any, enabled: list[Any], tell: Callable[[str], None]) -> Iterator[Offer]:
     from sky.utils.resources_utils import make_launchables_for_valid_region_zones as make_launchables
 
     kinds = (False,) if wanted.use_spot_specified and not wanted.use_spot else (True, False)
@@ -167,11 +188,17 @@ def _offers_of(wanted: Any, enabled: list[Any]) -> Iterator[Offer]:
         if wanted.cloud is not None and not wanted.cloud.is_same_cloud(cloud):
             continue
         for spot in kinds:
-            asked = wanted.copy(cloud=cloud, use_spot=spot)
-            feasible = cloud.get_feasible_launchable_resources(asked, num_nodes=1).resources_list
-            if not feasible:
+            try:
+                asked = wanted.copy(cloud=cloud, use_spot=spot)
+                found = cloud.get_feasible_launchable_resources(asked, num_nodes=1)
+            except ValueError as error:  # a field that this cloud does not have
+                tell(f"{str(cloud).lower()}: {text_of(error)}")
                 continue
-            for exact in make_launchables(feasible[0], override_optimize_by_zone=True):
+            if not found.resources_list:
+                near = f"it has {', '.join(found.fuzzy_candidate_list[:3])}" if found.fuzzy_candidate_list else ""
+                tell(f"{str(cloud).lower()}: {text_of(Exception(found.hint or near or 'it has no such machine'))}")
+                continue
+            for exact in make_launchables(found.resources_list[0], override_optimize_by_zone=True):
                 offer = _offer(exact)
                 most_usd_h = math.inf if wanted.max_hourly_cost is None else wanted.max_hourly_cost
                 if offer is not None and (offer.price_usd_h or 0.0) <= most_usd_h:

@@ -1,64 +1,96 @@
-"""Whose SkyPilot a process talks to: the user's own, or one in a home of the project's (SPECSWEEP_SKY_HOME).
+"""Where our SkyPilot lives: in a home of its own, with the keys of no cloud that would travel to nodes of another.
 
-Import `sky` only after `enter()`: it reads its home, its configuration and the API server's address at import.
+SkyPilot 0.14.1 copies to every node each file with keys that it knows and finds in its home: those of all clouds and of
+all stores (`sky.check.get_cloud_credential_file_mounts`). So its home has links to what is named here, and to nothing
+else of the user's. Import `sky` only after `enter()`: it reads its home, its configuration and the API server's address
+at import. As a program this is SkyPilot's own command in that home: `bin/sky`.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-HOME_VARIABLE = "SPECSWEEP_SKY_HOME"  # names the folder with .sky, .aws, .ssh, .slurm and .config
+HOME_VARIABLE = "SPECSWEEP_SKY_HOME"  # names another home, in which nothing is linked
+USER_VARIABLE = "SPECSWEEP_USER_HOME"  # the user's own home, for the children of a process that has entered ours
 LONGEST_TMPDIR = 75  # characters: a socket's path may have 107, with `/pymp-12345678/listener-12345678` below it
+
+PORT_VARIABLE, PORT = "SKYPILOT_API_SERVER_LOCAL_PORT", "46590"
+"""SkyPilot's variable for the port of its API server, and ours: the user's own server has 46580."""
 
 GLOBAL_VARIABLE, PROJECT_VARIABLE = "SKYPILOT_GLOBAL_CONFIG", "SKYPILOT_PROJECT_CONFIG"
 """SkyPilot's variables for its two configurations. The second lies on top, and goes along with each request."""
 
 OURS = "specsweep.yaml"  # name of our project configuration, beside the user's own in `.sky`
 
-WITH_A_ROLE = ("aws", "gcp", "azure", "kubernetes", "ssh")
-"""Clouds whose machines have a role of their own, with which they end themselves. So no file of the user's has to be
-copied to any node. Machines of other clouds have nothing but the user's key to end themselves with, and get it."""
+WITH_A_ROLE = {
+    "aws": (".aws",),
+    "gcp": (".config/gcloud",),
+    "azure": (".azure",),
+    "kubernetes": (".kube",),
+    "ssh": (".ssh",),
+}
+"""Clouds whose machines have a role of their own, with which they end themselves, and where the user's keys lie that
+rent there. None of them has to be copied to any node. Machines of other clouds have nothing but the user's key to end
+themselves with: whoever rents there gives SkyPilot another home, with that cloud's key only."""
+
+ALSO = (".gitconfig", ".slurm", ".sky/catalogs", ".sky/config.yaml", ".sky/cookies.txt", ".sky/ssh_node_pools.yaml")
+"""What else SkyPilot needs of the user's; it copies none of it."""
+
+COPIES_ANOTHERS = "nebius"  # SkyPilot copies ~/.aws/credentials for it, to any node, if a profile in there is named so
+
+LEAD_ELSEWHERE = ("XDG_CONFIG_HOME", "OCI_CONFIG")  # variables by which SkyPilot finds keys outside its home
 
 
 def environment() -> dict[str, str]:
-    """Variables of a process whose SkyPilot has a home of its own; empty if none is asked for."""
-    asked = os.environ.get(HOME_VARIABLE)
-    if not asked:
-        return {}
-    home = Path(asked).absolute()
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")  # our environments stay where they are
-    return {
-        "HOME": str(home),
-        "XDG_CACHE_HOME": cache,
+    """Variables of a process whose SkyPilot has a home of its own."""
+    user = _user_home()
+    variables = {
+        "HOME": str(Path(os.environ.get(HOME_VARIABLE) or user / ".local/share/specsweep/sky").absolute()),
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(user / ".cache"),  # our environments stay there
         "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
         "SPT_NOENV": "1",  # process titles leave /proc/<pid>/environ alone: the lab finds its processes by it
     }
+    if not os.environ.get(HOME_VARIABLE):
+        variables |= {USER_VARIABLE: str(user), PORT_VARIABLE: os.environ.get(PORT_VARIABLE) or PORT}
+    return variables
+
+
+def _user_home() -> Path:
+    return Path(os.environ.get(USER_VARIABLE) or Path.home()).absolute()
 
 
 def server_environment() -> dict[str, str]:
     """The same for the API server, which leaves temporary folders when it is killed: they go into that home, too."""
     variables = environment()
-    if variables:
-        folder = Path(variables["HOME"]) / ".sky" / "tmp"
-        if len(str(folder)) <= LONGEST_TMPDIR:
-            folder.mkdir(parents=True, exist_ok=True)
-            variables["TMPDIR"] = str(folder)
+    folder = Path(variables["HOME"]) / ".sky" / "tmp"
+    if len(str(folder)) <= LONGEST_TMPDIR:
+        folder.mkdir(parents=True, exist_ok=True)
+        variables["TMPDIR"] = str(folder)
     return variables
 
 
 def enter() -> None:
     """Set `environment()` here, and, unless the user's two say otherwise, that no node gets the user's own keys."""
+    user, hidden = _user_home(), list(WITH_A_ROLE)
     os.environ.update(environment())
+    for variable in LEAD_ELSEWHERE:
+        os.environ.pop(variable, None)
+    if not os.environ.get(HOME_VARIABLE):
+        hidden.append(COPIES_ANOTHERS)
+        for name in [*ALSO, *(name for names in WITH_A_ROLE.values() for name in names)]:
+            _link(user / name, Path.home() / name)
     path = Path.home() / ".sky" / OURS
     if os.environ.get(PROJECT_VARIABLE) != str(path):
         theirs = _read(os.environ.get(PROJECT_VARIABLE) or ".sky.yaml")
         global_one = _read(os.environ.get(GLOBAL_VARIABLE) or "~/.sky/config.yaml")
         merged = dict(theirs)
-        for cloud in WITH_A_ROLE:
+        for cloud in hidden:
             if not any("remote_identity" in (config.get(cloud) or {}) for config in (global_one, theirs)):
                 merged[cloud] = {**(merged.get(cloud) or {}), "remote_identity": "NO_UPLOAD"}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,8 +101,22 @@ def enter() -> None:
         os.environ[PROJECT_VARIABLE] = str(path)
 
 
+def _link(source: Path, link: Path) -> None:
+    if source.exists() and not link.exists():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if link.is_symlink():  # to what is gone
+            link.unlink(missing_ok=True)
+        with suppress(FileExistsError):  # another process has just made it
+            link.symlink_to(source)
+
+
 def _read(path: str) -> dict[str, Any]:
     """A configuration of SkyPilot's; what is wrong with it SkyPilot itself says best."""
     file = Path(path).expanduser()
     config = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
     return config if isinstance(config, dict) else {}
+
+
+if __name__ == "__main__":
+    enter()
+    os.execvp("sky", ["sky", *sys.argv[1:]])

@@ -35,8 +35,6 @@ PORT_FREE_S = 75.0
 """How long to repeat a start that finds its port taken though nobody listens. SkyPilot's ports are among those that
 Linux gives to outgoing connections, and keeps for 60 s."""
 
-PORT_VARIABLE = "SKYPILOT_API_SERVER_LOCAL_PORT"  # SkyPilot's variable for another port
-
 PORT_TAKEN = ("is not available", "is already in use by another process", "Address already in use")
 """Part of the last words of a server that found the port of its API, or of its queue (at two moments), taken."""
 
@@ -57,7 +55,7 @@ class SkyUnavailable(SpecsweepError):
 
 
 def sdk() -> Any:
-    """The `sky` module, imported on first use (seconds) and in the home that was asked for."""
+    """The `sky` module, imported on first use (seconds) and in its own home."""
     sky_home.enter()
     import sky
 
@@ -122,7 +120,8 @@ def _start(sky: Any, log_path: Path) -> None:
         is_taken = any(taken in words for taken in PORT_TAKEN)
         is_other = is_taken and _somebody_listens()
         if not is_taken or is_other or time.monotonic() > deadline:
-            remedy = f"end what listens at {server_url()}, or set {PORT_VARIABLE}" if is_other else "`bin/sky api stop`"
+            other = f"end what listens at {server_url()}, or set {sky_home.PORT_VARIABLE}"
+            remedy = other if is_other else "`bin/sky api stop`"
             ended = f"did not end within {SERVER_START_S:.0f} s" if code is None else f"ended with code {code}"
             raise SkyUnavailable(f"`sky api start` {ended}: {words}; see {log_path}; remedy: {remedy}")
         time.sleep(SERVER_PAUSE_S)

@@ -67,6 +67,13 @@ class TaskFile(NamedTuple):
         ] or [("resources", {})]
 
     @property
+    def clouds(self) -> frozenset[str]:
+        """Clouds that its places name, in lower case; empty if any of them leaves it open."""
+        places = [{**self.config["resources"], **entry} for _, entry in self.entries]
+        named = {str(each.get("infra") or each.get("cloud") or "*").partition("/")[0].lower() for each in places}
+        return frozenset() if "*" in named else frozenset(named)
+
+    @property
     def allows_spot(self) -> bool:
         """Whether any place may be rented as spot: an entry's own word comes before that of all."""
         resources = self.config["resources"]
@@ -263,11 +270,10 @@ def require_no_keys_in_mounts(file: TaskFile) -> None:
     """Refuse, as TaskFileError, a cached mount of a task that may rent at AWS with keys that don't expire."""
     import boto3
 
-    mounts, resources = file.config.get("file_mounts") or {}, file.config["resources"]
+    mounts = file.config.get("file_mounts") or {}
     modes = {place: mount.get("mode") for place, mount in mounts.items() if isinstance(mount, dict)}
     cached = [place for place, mode in modes.items() if str(mode).upper() == "MOUNT_CACHED"]
-    clouds = [str(each.get("infra") or each.get("cloud") or "aws") for each in resources.get("any_of") or [resources]]
-    if not cached or not any(cloud.startswith(("aws", "*")) for cloud in clouds):
+    if not cached or (file.clouds and "aws" not in file.clouds):
         return
     credentials = boto3.Session().get_credentials()
     # botocore's words for the ways in which keys are found that SkyPilot would write down

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import boto3
 import pytest
@@ -18,6 +18,7 @@ from lab.control.creates import create_one_at_a_time
 from tasks.engine.server import free_port
 from tests.command_lines import run_python
 from tests.fake_box import FakeBox
+from tests.loopback import Answering, serving
 
 CANARY = "hf_canary0123456789"
 
@@ -30,12 +31,13 @@ class Doctor:
         self.box = FakeBox(folder / "bin")
         shutil.copytree(ROOT / "lab" / "catalogs", self.home / ".sky" / "catalogs")
 
-    def __call__(self, code: int | None = 0) -> tuple[dict[str, dict[str, Any]], str]:
+    def __call__(self, code: int | None = 0, *sweep: str) -> tuple[dict[str, dict[str, Any]], str]:
         cloudy = ("AWS_", "GS_", "SKYPILOT_", "HF_TOKEN", "GOOGLE_", "KUBECONFIG")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(cloudy)}
         clean |= {"SPECSWEEP_SKY_HOME": str(self.home), "AWS_EC2_METADATA_DISABLED": "true"}
         clean |= {"SKYPILOT_API_SERVER_LOCAL_PORT": str(free_port())}
-        done = run_python("-m", "flows.terminal", "doctor", "--json", "--store", self.store, env=clean | self.env)
+        argv = ("-m", "flows.terminal", "doctor", *sweep, "--json", "--store", self.store)
+        done = run_python(*argv, env=clean | self.env)
         assert "Traceback" not in done.stderr, done.stderr[-3000:]
         assert code in (done.returncode, None), done.stdout
         checks = json.loads(done.stdout.splitlines()[-1])["checks"]
@@ -86,6 +88,9 @@ def test_where_a_cloud_is_set_up_it_shows_offers_with_prices_and_no_secret(moto_
     assert offers.startswith("aws/us-east-1a spot p5.4xlarge 2.25 USD/h; aws/us-east-1b spot p5.4xlarge 2.35 USD/h")
     assert checks["secret HF_TOKEN"]["detail"] == "set"
     assert CANARY not in printed and "aws-canary-0123" not in printed
+    travelling = checks["what travels to nodes"]
+    assert travelling["ok"] and "HF_TOKEN, AWS_ACCESS_KEY_ID" in travelling["detail"]
+    assert travelling["detail"].endswith("files: none")
     assert checks["store s3://sweeps/prefix: clocks agree"]["ok"]
     assert "no rented node can reach it" in checks["store s3://sweeps/prefix: reachable from nodes"]["detail"]
 
@@ -153,3 +158,90 @@ def test_a_driver_that_shows_no_card_is_a_problem_and_so_is_a_vllm_that_does_not
     assert not checks["GPU"]["ok"] and "nvidia-smi" in checks["GPU"]["remedy"]
     broken = checks["vLLM on the PATH"]
     assert not broken["ok"] and "libcudart.so.13" in broken["detail"] and "mend that installation" in broken["detail"]
+
+
+class Outside(Answering):
+    """The hub and an image's registry on one port; `gated`: whether the hub refuses the model."""
+
+    gated: ClassVar[bool] = False
+
+    def do_HEAD(self) -> None:
+        self.reply(200, headers={"Docker-Content-Digest": "sha256:" + "5c" * 32})
+
+    def do_GET(self) -> None:
+        self.reply(*((403, b"", {"X-Error-Code": "GatedRepo"}) if self.gated else (200,)))
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(Outside, "gated", False)
+    with serving(Outside) as address:
+        yield address
+
+
+def write_sweep(folder: Path, address: str, *, budget_usd: float, task: str = "") -> str:
+    """A user's sweep with a task and an engine of its own; the image's registry is at `address`."""
+    (folder / "engines").mkdir(parents=True)
+    engine = (ROOT / "configs" / "engines" / "transformers.yaml").read_text()
+    mine = engine.replace("name: transformers", "name: mine").replace(
+        "vllm/vllm-openai:v0.32.0", f"{address}/team/it:v1"
+    )
+    (folder / "engines" / "mine.yaml").write_text(mine)
+    (folder / "task.yaml").write_text(task or (ROOT / "sky" / "h100-spot.yaml").read_text())
+    cloud = f"{{task: task.yaml, budget: {{run_usd: {budget_usd}}}}}"
+    head = f"name: mine\nengine: mine\ngpu: h100\nsuite: transformers\nspot: true\ncloud: {cloud}\n"
+    cells = "serving: {max_model_len: 4096}\ncells:\n  - {model: gemma-4-31b, precision: bf16, technique: ar}\n"
+    (folder / "sweep.yaml").write_text(head + cells)
+    return str(folder / "sweep.yaml")
+
+
+@pytest.mark.slow(9)
+def test_a_sweep_that_cannot_run_says_every_reason_at_once(
+    doctor: Doctor, tmp_path: Path, outside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Outside, "gated", True)
+    doctor.env = {"HF_ENDPOINT": f"http://{outside}", "HF_TOKEN": CANARY}
+    sweep = write_sweep(tmp_path / "my", f"127.0.0.1:{free_port()}", budget_usd=0.01)
+    checks, printed = doctor(1, sweep)
+    bad = {name: f"{check['detail']}  {check['remedy']}" for name, check in checks.items() if not check["ok"]}
+    wanted = {
+        f"store {doctor.store}: reachable from nodes": "s3://",
+        "hub": "google/gemma-4-31B-it: refused to this HF_TOKEN (GatedRepo)",
+        "image": "does not answer",
+        "budget": "its budget is 0.01",
+        "cloud AWS": "aws configure",
+        "cloud GCP": "Google Cloud CLI",
+        "offers": str(tmp_path / "my" / "task.yaml"),
+    }
+    for name, words in wanted.items():
+        assert words in bad[name], (name, bad)
+    assert checks["engine rehearsal"]["ok"] and checks["datasets"]["ok"] and CANARY not in printed
+    assert not [name for name in checks if name.startswith(("GPU", "environment", "demo", "vLLM"))], "it is rented"
+
+
+@pytest.mark.slow(10)
+@pytest.mark.parametrize("cap_usd", [12.0, 0.5])
+def test_a_sweep_is_held_against_its_own_task(moto_cloud: Doctor, tmp_path: Path, outside: str, cap_usd: float) -> None:
+    moto_cloud.env["HF_ENDPOINT"] = f"http://{outside}"
+    shipped = (ROOT / "sky" / "h100-spot.yaml").read_text()
+    task = shipped.replace("max_hourly_cost: 12.0", f"max_hourly_cost: {cap_usd}")
+    sweep = write_sweep(tmp_path / "my", outside, budget_usd=50, task=task)
+    checks, printed = moto_cloud(None, sweep)
+    bad = {name for name, check in checks.items() if not check["ok"]} - {"ssh and rsync"}
+    assert CANARY not in printed and "aws-canary-0123" not in printed
+    if cap_usd < 1:
+        assert bad == {"offers"} and "max_hourly_cost" in checks["offers"]["detail"]
+        return
+    assert bad == set()
+    assert checks["offers"]["detail"].startswith("aws/us-east-1a spot p5.4xlarge 2.25 USD/h")
+    assert checks["image"]["detail"] == f"{outside}/team/it@sha256:" + "5c" * 32
+    assert "run_usd is 50.00" in checks["budget"]["detail"] and checks["hub"]["detail"].startswith("it lets 1 models")
+    assert "quota" in checks and "files: none" in checks["what travels to nodes"]["detail"]
+
+
+@pytest.mark.slow(8)
+def test_a_sweep_of_this_machine_needs_no_cloud_and_no_bucket(doctor: Doctor) -> None:
+    checks, _ = doctor(0, "transformers-tiny")
+    assert checks["this machine"]["ok"] and checks["datasets"]["ok"]
+    assert not [name for name in checks if name.startswith(("cloud", "offers", "SkyPilot", "image", "budget"))]
+    assert not (doctor.home / ".sky" / "state.db").exists(), "SkyPilot was not asked"

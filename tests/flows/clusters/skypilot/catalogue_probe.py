@@ -45,6 +45,14 @@ def _asked(file: TaskFile, **resources: Any) -> list[str]:
     return [f"{offer.where} {offer.price_usd_h}" for offer in offers(sky_task(changed))]
 
 
+def _why_none(file: TaskFile) -> list[str]:
+    """Why a cloud that is enabled has no offer for a task that leaves the cloud open."""
+    told: list[str] = []
+    resources = {name: value for name, value in file.config["resources"].items() if name != "any_of"}
+    assert not offers(sky_task(TaskFile(file.path, file.config | {"resources": resources})), told.append)
+    return told
+
+
 def _chosen(task: Any) -> dict[str, Any]:
     sky = sky_server.sdk()
     with sky.Dag() as dag:
@@ -131,6 +139,8 @@ def main() -> None:
                 document["aws_only"] = _asked(spot)
             with _clouds("gcp"):
                 document["gcp_only"] = _chosen(sky_task(spot))
+            with _clouds("lambda"):
+                document["why_none"] = _why_none(spot)
             with _clouds():
                 document["none"] = _asked(spot)
     print(json.dumps(document), file=sys.__stdout__)

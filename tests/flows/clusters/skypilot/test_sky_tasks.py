@@ -95,6 +95,10 @@ def test_only_enabled_clouds_are_offered(asked: dict[str, Any]) -> None:
     assert {line.split("/")[0] for line in asked["aws_only"]} == {"aws"} and asked["none"] == []
 
 
+def test_a_cloud_without_an_offer_says_why(asked: dict[str, Any]) -> None:
+    assert any(line.startswith("lambda: ") and "disk" in line.lower() for line in asked["why_none"])
+
+
 def test_a_cells_task_is_pinned_to_its_offer_and_takes_itself_down(task: dict[str, Any]) -> None:
     offer, rented = task["offers"][-1], task["rented"]
     assert rented["resources"]["infra"] == f"{offer['cloud']}/{offer['region']}/{offer['zone']}"
