@@ -6,7 +6,7 @@ The deployments `sweep/demo`, `sweep/full` and `sweep/nightly` are in `prefect.y
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from functools import partial
@@ -23,7 +23,7 @@ from prefect.artifacts import (
 )
 from prefect.cache_policies import NO_CACHE
 
-from configs.errors import SpecsweepError
+from configs.errors import SpecsweepError, shortened
 from configs.expand import default_run_id
 from configs.schema import Plan, PlannedCell
 from configs.secrets import guard_logs
@@ -43,6 +43,7 @@ from warehouse.dataset.snapshot import publish
 from warehouse.ledger.commits import Ledger, said
 from warehouse.ledger.store import Store, open_store, until_back
 from warehouse.ledger.store.proof import require_create_only
+from warehouse.report.display.figures import plural
 from warehouse.report.page import write_report
 
 LEG_NAMES = {MIDDLE: " (middle)", BACK: " (back)"}  # what follows the label in the name of a cell's task run
@@ -83,10 +84,18 @@ def sweep(name: str = "demo", store: str | None = None, run_id: str | None = Non
     record_run(ledger, plan)
     outcomes = measure_all(ledger, plan)
     report = publish_results(opened, ledger.run_id)
-    failed = [f"{outcome.label}: {outcome.reason}" for outcome in outcomes if outcome.ended == "failed"]
+    failed = [outcome for outcome in outcomes if outcome.ended == "failed"]
     if failed:
-        raise SweepIncomplete(f"{len(failed)} of {len(outcomes)} cells failed; {'; '.join(failed)}")
+        raise SweepIncomplete(f"{len(failed)} of {plural(len(outcomes), 'cell')} failed; {_reasons(failed)}")
     return report
+
+
+def _reasons(failed: Sequence[CellOutcome]) -> str:
+    """Each reason once, behind all cells that failed for it."""
+    cells: dict[str, list[str]] = {}
+    for outcome in failed:
+        cells.setdefault(outcome.reason, []).append(outcome.label)
+    return "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in cells.items())
 
 
 def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
@@ -159,7 +168,9 @@ def _measured_or_failed(ledger: Ledger, planned: PlannedCell, context: RunContex
         outcome: CellOutcome = state.result()
         return outcome
     error = state.result(raise_on_failure=False)
-    return CellOutcome(planned.cell.cell_key, planned.cell.label, "failed", f"{type(error).__name__}: {error}", 0)
+    said = f"{type(error).__name__}: {error}"
+    reason = said if isinstance(error, SpecsweepError) else shortened(said)  # Prefect has logged all of it
+    return CellOutcome(planned.cell.cell_key, planned.cell.label, "failed", reason, 0)
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)

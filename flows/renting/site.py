@@ -34,7 +34,7 @@ OFFERS_FRESH_S = 600.0  # how old the offers may be: catalogues change by the ho
 
 
 class NothingToRent(LaunchFailed):
-    """No enabled cloud offers what the task asks for."""
+    """No enabled cloud offers what the task asks for, or nobody can be asked."""
 
 
 class LastMachine(NamedTuple):

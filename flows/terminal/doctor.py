@@ -42,6 +42,7 @@ from warehouse.ledger.store import Store, StoreError, open_store
 from warehouse.ledger.store.gs import GsStore
 from warehouse.ledger.store.proof import Check, check_store
 from warehouse.ledger.store.s3 import S3Store
+from warehouse.report.display.figures import plural
 
 ENGINE_DISK_GIB = 6.0  # for the engine's and the control side's environments, measured at 4 GiB, with some to spare
 BUSY_MIB = 1024.0  # memory that is in use on an idle card: less than this is the driver's own and a desktop's
@@ -85,7 +86,7 @@ def rehearsal_checks(sweep: str, plan: Plan) -> list[Check]:
         return [Check("engine rehearsal", False, str(error))]
     problems = [line for each in found for line in each.refusals]
     would = sum(each.would_start for each in found)
-    said = "; ".join(problems) or f"{would} of {len(found)} commands of {sweep} would start, none is refused"
+    said = "; ".join(problems) or f"{would} of {plural(len(found), 'command')} of {sweep} would start, none is refused"
     remedy = f"`bin/sweep rehearse {sweep}` says more"
     return [Check("engine rehearsal", not problems, said, remedy, remark=not problems and would < len(found))]
 
@@ -376,7 +377,7 @@ def _offers() -> Check:
         return remark(name, "none: no cloud is enabled that has one", "set up AWS or GCP as said above")
     prices = ["unpriced" if each.price_usd_h is None else f"{each.price_usd_h:.2f} USD/h" for each in found]
     shown = [f"{each.where} {each.instance_type} {price}" for each, price in zip(found, prices, strict=True)]
-    return Check(name, True, f"{'; '.join(shown[:OFFERS_SHOWN])} ({len(found)} zones)")
+    return Check(name, True, f"{'; '.join(shown[:OFFERS_SHOWN])} ({plural(len(found), 'zone')})")
 
 
 def _failures() -> tuple[type[Exception], ...]:
