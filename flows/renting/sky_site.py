@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from configs.errors import SpecsweepError
 from configs.schema import Cloud, Plan
 from configs.visits import without
 from flows.clock import StoppableClock
@@ -25,8 +24,6 @@ from flows.clusters.skypilot.api import offers
 from flows.clusters.skypilot.carried import carried, give_time_to_live, values_of
 from flows.clusters.skypilot.cluster import SkyCluster
 from flows.clusters.skypilot.launch_watch import LaunchBounds
-from flows.clusters.skypilot.remedies import explain
-from flows.clusters.skypilot.server import text_of
 from flows.clusters.skypilot.task_file import (
     DOCKER,
     Rental,
@@ -39,7 +36,7 @@ from flows.clusters.skypilot.task_file import (
 from flows.forecast.budget import Purse
 from flows.forecast.estimates import measuring_s, ready_s
 from flows.renting.expiry import EXPIRES_AFTER_S
-from flows.renting.site import NothingToRent, PolicySite
+from flows.renting.site import PolicySite
 from tasks.engine.machine import cell_workdir
 from tasks.place.provenance import git_state
 from warehouse.ledger.claims import Claims
@@ -58,12 +55,7 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, pu
     spot_wanted = {planned.cell.cell_key: planned.spot for planned in plan.cells}
 
     def known_offers() -> list[Offer]:
-        try:
-            found = offers(sky_task(file))
-        except SpecsweepError:
-            raise
-        except Exception as error:  # SkyPilot's and the clouds' own, of many lines: the cause and what to do
-            raise NothingToRent(explain(text_of(error))) from error
+        found = offers(sky_task(file))
         if cloud.budget.is_set:  # a machine without a price can't be kept within a budget
             found = [offer for offer in found if offer.price_usd_h is not None]
         return found if any(spot_wanted.values()) else [offer for offer in found if not offer.spot]
