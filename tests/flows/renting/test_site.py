@@ -279,7 +279,7 @@ def test_clouds_that_can_not_be_asked_are_one_line_with_the_remedy() -> None:
         raise RuntimeError("Cloud access is not set up. Run:\n  \x1b[1m$ sky check\x1b[0m\n" + "| AWS | no |\n" * 40)
 
     site = PolicySite(offers, lambda *_: pytest.fail(), cloud(), [], JumpingClock().now_s, random.Random(1))
-    with pytest.raises(NothingToRent, match="no cloud is enabled; remedy: .*`bin/sky check`") as error:
+    with pytest.raises(NothingToRent, match=r"no cloud is enabled; remedy: .*`bin/sky check`") as error:
         site.choose(need())
     assert "\n" not in str(error.value)
 
