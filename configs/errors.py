@@ -7,6 +7,14 @@ from collections.abc import Callable
 
 from configs.secrets import redacted
 
+LONGEST = 300  # characters shown of an error that nothing here knows
+
+
+def shortened(text: str) -> str:
+    """Somebody else's error on one line, its middle left out if it is long; the whole is for a log."""
+    line, half = " ".join(text.split()), LONGEST // 2
+    return line if len(line) <= LONGEST else f"{line[:half]} ... {line[-half:]}"
+
 
 class SpecsweepError(Exception):
     """Something a user can fix: the text says, on one line, what is wrong and what to do."""

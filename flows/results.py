@@ -7,12 +7,13 @@ from typing import Any
 
 import polars as pl
 from rich import box
-from rich.console import Group, JustifyMethod, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from configs.steps.load import BETWEEN, OPEN
 from configs.steps.throughput import NATURAL
+from flows.matrix import Column, Matrix, words
 from warehouse.dataset.snapshot import read_current
 from warehouse.dataset.tables import DIAGNOSTIC_EXTRACTORS, RECOMMENDATIONS
 from warehouse.ledger.store import Store
@@ -23,10 +24,11 @@ from warehouse.report.display.view import LOAD_STEP, make_view
 from warehouse.report.page import current_tables
 from warehouse.report.published.read import UNITS, Published
 
-COLUMNS = ("cell", "step", "condition", "tok_s", "speedup", "acceptance_length", "score", "parity", "verdict")
+FIGURES = ("tok_s", "speedup", "acceptance_length", "score", "parity")
 HEADINGS = {"tok_s": "tok/s", "acceptance_length": "accept."}  # of columns that are headed otherwise
 UNANSWERED = (Reason.REQUEST_FAILED, Reason.SHORT_OUTPUT)  # what else rejects a row may be this machine's doing
 IS_PART = (pl.col("step") == "load") & pl.col("condition").str.contains(BETWEEN, literal=True)  # of a load's row
+WHY_COLUMNS = 24  # narrowest that a sentence may get
 STYLES = {"ok": "green", "suspect": "yellow", "rejected": "red"}
 
 
@@ -40,17 +42,41 @@ def result_rows(store: Store, run_id: str) -> list[dict[str, str]]:
     return [{"model": row["model"]} | _texts(row) for row in chosen.iter_rows(named=True)]
 
 
-def results_table(store: Store, run_id: str) -> Table:
-    """The same rows as a table for the terminal."""
-    title = f"results_consolidated, run {run_id}"
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0))
-    for name in COLUMNS:
-        justify: JustifyMethod = "left" if name in ("cell", "step", "condition", "verdict") else "right"
-        table.add_column(HEADINGS.get(name, name), justify=justify, no_wrap=name != "verdict", min_width=7)
-    for row in result_rows(store, run_id):
-        verdict = row["verdict"].split(" ")[0]
-        table.add_row(*(row[name] for name in COLUMNS), style=None if verdict == "ok" else STYLES[verdict])
-    return table
+def results_table(store: Store, run_id: str) -> Group:
+    """The same rows for the terminal: those with a rate, then all others, and why some aren't ok; fits 80 columns.
+
+    A cell is named with its model where the run has several.
+    """
+    rows = result_rows(store, run_id)
+    if len({row["model"] for row in rows}) > 1:
+        rows = [row | {"cell": f"{row['model']} {row['cell']}"} for row in rows]
+    parts: list[RenderableType] = [Text(f"results_consolidated, run {run_id}", style="italic")]
+    parts += [_matrix(some) for some in ([r for r in rows if r["tok_s"]], [r for r in rows if not r["tok_s"]]) if some]
+    why: dict[str, list[str]] = {}
+    for row in rows:
+        if _word(row) != row["verdict"]:
+            why.setdefault(row["verdict"], []).append(f"{row['cell']}, {_step(row)}")
+    said = [Text(f"{verdict}: {'; '.join(those)}", STYLES[verdict.split(" ")[0]]) for verdict, those in why.items()]
+    return Group(*parts, *said)
+
+
+def _matrix(rows: Sequence[Mapping[str, str]]) -> Matrix:
+    names = [words("cell", [row["cell"] for row in rows]), words("step", [_step(row) for row in rows])]
+    columns = []
+    for name in FIGURES:
+        figures = [row[name].replace(" [", "\n[").replace(" (", "\n(") for row in rows]  # may break before an interval
+        if any(figures):
+            columns.append(Column(HEADINGS.get(name, name), figures))
+    return Matrix(names, [*columns, words("verdict", [Text(_word(row), STYLES[_word(row)]) for row in rows])])
+
+
+def _step(row: Mapping[str, str]) -> str:
+    return f"{row['step']} {row['condition']}".strip()
+
+
+def _word(row: Mapping[str, str]) -> str:
+    """The verdict without its reasons."""
+    return row["verdict"].split(" ")[0]
 
 
 def unanswered_rows(store: Store, run_id: str) -> list[str]:
@@ -70,20 +96,16 @@ def answers_of(store: Store, run_id: str) -> list[Answer]:
     return answers(make_view({name: table.filter(run_id=run_id) for name, table in tables.items()}))
 
 
-def recommendations_table(store: Store, run_id: str) -> Table | None:
+def recommendations_table(store: Store, run_id: str) -> Matrix | None:
     """Which K for each condition of the run, or why none; None: it has no two K. Categories are the report's."""
     frame = read_current(store, RECOMMENDATIONS.name).filter(run_id=run_id)
     rows = [*frame.filter(~IS_PART).iter_rows(named=True)]
     if not rows:
         return None
-    table = Table(box=box.SIMPLE_HEAD, title="which K", title_justify="left", padding=(0, 1, 0, 0))
-    for name in ("cells", "condition"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("why")
-    for row in rows:
-        cells = f"{row['model']} {row['precision']} {row['technique']}"
-        table.add_row(cells, row["condition"], row["wording"], style="yellow" if row["k"] is None else None)
-    return table
+    cells = [f"{row['model']} {row['precision']} {row['technique']}" for row in rows]
+    why = [Text(row["wording"], style="yellow" if row["k"] is None else "") for row in rows]
+    names = [words("cells", cells), words("condition", [row["condition"] or "" for row in rows])]
+    return Matrix(names, [Column("why", why, narrowest=WHY_COLUMNS)], "which K")
 
 
 def _texts(row: Mapping[str, Any]) -> dict[str, str]:

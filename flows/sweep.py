@@ -6,7 +6,7 @@ The deployments `sweep/demo`, `sweep/full` and `sweep/nightly` are in `prefect.y
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from contextvars import copy_context
@@ -22,7 +22,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
 from prefect.transactions import CommitMode, transaction
 
-from configs.errors import SpecsweepError
+from configs.errors import SpecsweepError, shortened
 from configs.expand import default_run_id
 from configs.schema import Plan, PlannedCell
 from configs.secrets import guard_logs
@@ -46,6 +46,7 @@ from warehouse.ledger.store import Store, open_store, until_back
 from warehouse.ledger.store.identity import store_id
 from warehouse.ledger.store.proof import require_create_only
 from warehouse.report.answer import Answer
+from warehouse.report.display.figures import plural
 from warehouse.report.page import write_report
 
 LEG_NAMES = {MIDDLE: " (middle)", BACK: " (back)"}  # what follows the label in the name of a cell's task run
@@ -94,10 +95,18 @@ def sweep(
     except (AnotherNight, FlowStopped) as why:
         tell(str(why))
         return Cancelled(message=str(why))
-    failed = [f"{outcome.label}: {outcome.reason}" for outcome in outcomes if outcome.ended in ("failed", "stopped")]
+    failed = [outcome for outcome in outcomes if outcome.ended in ("failed", "stopped")]
     if failed:
-        raise SweepIncomplete(f"{len(failed)} of {len(outcomes)} cells failed; {'; '.join(failed)}")
+        raise SweepIncomplete(f"{len(failed)} of {plural(len(outcomes), 'cell')} failed; {_reasons(failed)}")
     return report
+
+
+def _reasons(failed: Sequence[CellOutcome]) -> str:
+    """Each reason once, behind all cells that failed for it."""
+    cells: dict[str, list[str]] = {}
+    for outcome in failed:
+        cells.setdefault(outcome.reason, []).append(outcome.label)
+    return "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in cells.items())
 
 
 def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
@@ -170,7 +179,9 @@ def _measured_or_failed(ledger: Ledger, planned: PlannedCell, context: RunContex
     found: object = named(ledger, planned, context, leg, return_state=True).result(raise_on_failure=False)
     if isinstance(found, CellOutcome):
         return found
-    return CellOutcome(planned.cell.cell_key, planned.cell.label, "failed", f"{type(found).__name__}: {found}", 0)
+    said = f"{type(found).__name__}: {found}"
+    reason = said if isinstance(found, SpecsweepError) else shortened(said)  # Prefect has logged all of it
+    return CellOutcome(planned.cell.cell_key, planned.cell.label, "failed", reason, 0)
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)

@@ -29,7 +29,7 @@ FILE = re.compile(rf"(?<![\w/.-])(?:{ROOMS}|bin|docs|requirements|sky)/[\w./-]*"
 """A path of the repository, up to a placeholder: of `configs/steps/<step>.py` the folder must be there."""
 
 MODULE = re.compile(rf"(?<![\w/.-])(?:{ROOMS})\.\w+(?:\.\w+)*")
-STARTED = re.compile(rf"(\S*) ?python -m (?:{ROOMS})\.\w+")
+STARTED = re.compile(rf"(\S*) ?python (?:-P )?-m (?:{ROOMS})\.\w+")
 """A module of ours that a page tells one to start, and the word before."""
 
 BACKTICKS = re.compile(r"`([^`\n]+)`")

@@ -7,8 +7,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from configs.errors import SpecsweepError
 from configs.schema import Cloud, Plan
 from flows.clusters.protocol import CellNeed, Cluster, Decision, Launch, LaunchFailed
+from flows.clusters.skypilot.remedies import explain
+from flows.clusters.skypilot.server import text_of
 from flows.clusters.skypilot.task_file import load_task
 from flows.forecast.estimates import GPU_LAUNCH_S, GPU_START_S
 from flows.forecast.forecast import Forecast, forecast
@@ -34,7 +37,7 @@ OFFERS_FRESH_S = 600.0  # how old the offers may be: catalogues change by the ho
 
 
 class NothingToRent(LaunchFailed):
-    """No enabled cloud offers what the task asks for."""
+    """No enabled cloud offers what the task asks for, or nobody can be asked."""
 
 
 class LastMachine(NamedTuple):
@@ -129,7 +132,12 @@ class PolicySite:
 
     def _current_offers(self, now_s: float) -> Sequence[Offer]:
         if self._listed is None or now_s - self._listed[0] > OFFERS_FRESH_S:
-            self._listed = now_s, self._offers()
+            try:
+                self._listed = now_s, self._offers()
+            except SpecsweepError:
+                raise
+            except Exception as error:  # SkyPilot's and the clouds' own, of many lines: the cause and what to do
+                raise NothingToRent(explain(text_of(error))) from error
         offers = self._listed[1]
         if not offers:
             self._listed = None

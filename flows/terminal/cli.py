@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import signal
+import stat
 import sys
 import time
 from pathlib import Path
@@ -49,7 +51,8 @@ RunOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of tables")]
 PIPE_COLUMNS = 130  # width of the output where there is no terminal to ask
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC, errno.EDQUOT)
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)  # what ends a command; Ctrl-C sends the second
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""What ends a command. Ctrl-C sends the second, a terminal that is closed the third."""
 
 
 class Interrupted(BaseException):
@@ -179,7 +182,7 @@ def status(
         })  # fmt: skip
         if not as_json:
             terminal().print(progress_table(progress))
-            terminal().print(f"{progress.measured} of {progress.total} steps measured")
+            terminal().print(progress.count)
     if as_json:
         print_json({"store": opened.url, "runs": documents})
 
@@ -331,7 +334,8 @@ def main() -> None:
     """Run the command; an error that a user can fix is one line on stderr."""
     # SIGTERM must pass through every `finally`, and a shell's background job starts with SIGINT ignored
     for number in STOP_SIGNALS:
-        signal.signal(number, _interrupt)
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # `nohup` asks to outlive a terminal
+            signal.signal(number, _interrupt)
     try:
         app(prog_name="sweep")
     except SpecsweepError as error:
@@ -361,8 +365,18 @@ def _unwritable(error: OSError) -> SpecsweepError | None:
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     for each in STOP_SIGNALS:  # a second Ctrl-C must not cut the cleanup short
         signal.signal(each, signal.SIG_IGN)
+    if number == signal.SIGHUP:
+        _leave_terminal()
     print("sweep: stopping", file=sys.stderr)
     raise Interrupted(number)
+
+
+def _leave_terminal() -> None:
+    """Write to nowhere what would go to a terminal: one that is closed fails, and that would cut the cleanup short."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+            os.dup2(nowhere, descriptor)
 
 
 def _runs_in(store: Store) -> list[str]:

@@ -26,6 +26,7 @@ from flows.clusters.skypilot.travelling import refusal, travelling
 from tasks.host.hub import hub_home
 from warehouse.ledger.placement import Offer
 from warehouse.ledger.store.proof import Check
+from warehouse.report.display.figures import plural
 
 SKYPILOT = "0.14.1"  # the version that flows/clusters/skypilot is written for and tested with
 CLOUDS = ("AWS", "GCP")  # those of the shipped tasks are shown even if they are not set up, others only if they are
@@ -180,7 +181,7 @@ def said_of(found: Sequence[Offer]) -> str:
     """The cheapest offers with their prices, and how many zones there are."""
     prices = ["unpriced" if each.price_usd_h is None else f"{each.price_usd_h:.2f} USD/h" for each in found]
     shown = [f"{each.where} {each.instance_type} {price}" for each, price in zip(found, prices, strict=True)]
-    return f"{'; '.join(shown[:OFFERS_SHOWN])} ({len(found)} zones)"
+    return f"{'; '.join(shown[:OFFERS_SHOWN])} ({plural(len(found), 'zone')})"
 
 
 def quota_for(found: Sequence[Offer]) -> Check:

@@ -68,7 +68,7 @@ def main() -> int:
     state = sweep(name=name, store=store, run_id=run_id, return_state=True)
     if state.is_completed():
         return 0
-    print(f"{WHY}{state.message}", file=sys.stderr)
+    print(f"{WHY}{' '.join(str(state.message).split())}", file=sys.stderr)  # Prefect has logged its lines
     return 1
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +13,7 @@ from rich.text import Text
 from configs.visits import MIRRORED
 from flows.forecast.budget import Fit
 from flows.forecast.forecast import CellForecast, EvalForecast, Forecast
+from flows.matrix import Column, Matrix
 from warehouse.ledger.clock import HOUR_S, dollars, duration
 from warehouse.report.display.figures import plural
 
@@ -55,53 +55,6 @@ def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
     return Group(*parts, _heading("These are estimates. They rest on:"), assumptions)
 
 
-class Column(NamedTuple):
-    """A column of a `Matrix`: numbers, which are never cut; or words, that wrap down to `narrowest` columns."""
-
-    name: str
-    values: Sequence[str | Text]
-    total: str = ""
-    narrowest: int | None = None
-
-    @property
-    def width(self) -> int:
-        """Columns of the terminal that it needs, the space before it included."""
-        return 1 + (self.narrowest or max(len(str(text)) for text in (self.name, self.total, *self.values)))
-
-
-class Matrix(NamedTuple):
-    """A table that goes on below itself, with the same names in front, where the terminal is too narrow for it."""
-
-    names: Column
-    columns: Sequence[Column]
-    title: str | None = None
-    has_total: bool = False
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """As many of the columns, in their order, as fit beside the names, and then the next ones."""
-        left = list(self.columns)
-        title = self.title
-        while left:
-            room = options.max_width - self.names.width - 1
-            here: list[Column] = []
-            while left and (not here or left[0].width <= room):
-                room -= left[0].width
-                here.append(left.pop(0))
-            yield self._table([self.names, *here], title)
-            title = None
-
-    def _table(self, columns: Sequence[Column], title: str | None) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", show_footer=self.has_total, padding=0)
-        for column in columns:
-            if column.narrowest is None:
-                table.add_column(column.name, column.total, justify="right", no_wrap=True)
-            else:
-                table.add_column(column.name, column.total, min_width=column.narrowest, overflow="fold")
-        for row in zip(*(column.values for column in columns), strict=True):
-            table.add_row(*row)
-        return table
-
-
 def cells_table(forecast: Forecast) -> Matrix:
     """One row per cell: what a run needs of it, then the time of every step (of all evaluations together)."""
     cells, evals = forecast.cells, {one.step for one in forecast.evaluations}
@@ -134,7 +87,7 @@ def cells_table(forecast: Forecast) -> Matrix:
     for name, those in steps.items():
         total_s = sum(_steps_s(cell, those) for cell in cells)
         times.append(Column(name, [_steps_text(cell, those) for cell in cells], duration(total_s)))
-    return Matrix(names, [*needs, *times], f"{forecast.sweep} on {forecast.gpu}, expected", has_total=True)
+    return Matrix([names], [*needs, *times], f"{forecast.sweep} on {forecast.gpu}, expected", has_total=True)
 
 
 def digits(figure: float | None, places: int) -> str:
@@ -246,7 +199,7 @@ def evaluations_table(evaluations: Sequence[EvalForecast], is_free: bool, spot: 
         Column("enough?", [_verdict(one, is_free, spot) for one in evaluations], "", VERDICT_COLUMNS),
     ]
     longest = max(len(one.step) for one in evaluations)
-    return Matrix(Column("eval", [one.step for one in evaluations], "", longest), columns)
+    return Matrix([Column("eval", [one.step for one in evaluations], "", longest)], columns)
 
 
 def source(one: EvalForecast) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 import httpx
 
@@ -22,6 +22,7 @@ from tasks.engine.machine import state_dir
 from tasks.engine.server import free_port
 from tasks.host import process_group
 from tasks.host.environment_spec import user_cache
+from warehouse.ledger.owner import in_words, owner_name
 
 WORK_POOL = "local"  # name of the process work pool that `prefect.yaml` deploys to
 HEALTHY_TIMEOUT_S = 180.0  # how long a server may take to answer; 7 to 47 s were seen on two busy cores
@@ -72,6 +73,7 @@ class PrefectSession:
         self._settings = dict(settings or {})
         self._silence_s = silence_s
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._lock: TextIO | None = None
 
     @property
     def env(self) -> dict[str, str]:
@@ -87,11 +89,12 @@ class PrefectSession:
         return self.home / "session.group.json"
 
     def __enter__(self) -> PrefectSession:
-        """End what a killed session of this home left, and record this one.
+        """End what a killed session of this home left, and record this one. Raises SessionFailed: another one lives.
 
         Prefect's history is dropped with it: a run that a killed session left "Running" would be taken for dead, and
         be started again beside the new one. The ledger is the truth anyway.
         """
+        self._lock_home()
         if self._record.exists():
             process_group.end_recorded(self._record)
         shutil.rmtree(self.home, ignore_errors=True)
@@ -101,6 +104,24 @@ class PrefectSession:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _lock_home(self) -> None:
+        """Keep the home from other commands until this session stops, or its process ends."""
+        self.home.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = self.home.with_suffix(".lock").open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.seek(0)
+            who = in_words(self._lock.read()) or "another command"
+            self._lock.close()
+            raise SessionFailed(
+                f"{who} runs a sweep through its own Prefect in {self.home}: wait for it, or press Ctrl-C in its "
+                "terminal; `bin/sweep run` needs no such Prefect, and SPECSWEEP_STATE=FOLDER makes room for another"
+            ) from None
+        self._lock.truncate(0)
+        self._lock.write(owner_name())
+        self._lock.flush()
 
     def start(self, tell: Callable[[str], None]) -> None:
         """Start server and worker, and deploy all of `prefect.yaml`; SessionFailed if one does not start."""
@@ -145,6 +166,8 @@ class PrefectSession:
         for process in self._processes.values():
             process.wait()
         self._record.unlink(missing_ok=True)
+        if self._lock is not None:
+            self._lock.close()
 
     def _wait_healthy(self, tell: Callable[[str], None]) -> None:
         started = time.monotonic()

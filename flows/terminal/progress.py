@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from typing import Literal, NamedTuple
 
-from rich import box
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
+from configs.errors import shortened
 from configs.schema import Plan
 from configs.visits import split_name
 from flows.forecast.estimates import start_s
 from flows.forecast.forecast import forecast
+from flows.matrix import Column, Matrix, words
 from warehouse.dataset.bill import Spending, Spent
 from warehouse.ledger.clock import HOUR_S, dollars, duration
 from warehouse.ledger.commits import Commit, Ledger
 from warehouse.ledger.lease import Heartbeat, Leases
 from warehouse.ledger.store import StoreError
 from warehouse.ledger.verdicts import VERDICTS, Reason, Verdict
+from warehouse.report.display.figures import plural
 
 StepState = Verdict | Literal["running", "waiting", "skipped", "dropped"]  # of a step in one engine start
 FLOW_START_S = 12.0  # from asking for a flow until its first engine is started: Prefect's and our processes (10-14 s)
@@ -30,6 +32,7 @@ PUBLISH_S = 6.0  # from the last commit until the page is written and the flow h
 PRIOR_S = 40.0  # forecast seconds that weigh as if measured at the forecast's pace: one engine start says little
 PACE_BOUNDS = (0.5, 4.0)  # measured seconds per forecast second that are believed
 POLL_S = 2.0  # pause between two looks at the ledger: the view must not disturb what it watches
+NOW_COLUMNS = 20  # narrowest that what a cell does now may get; it is one line, and cut
 LINE_EVERY_S = 15.0  # pause between two lines about the whole where no terminal can show a moving one
 
 SYMBOLS: dict[StepState, tuple[str, str]] = {
@@ -44,7 +47,10 @@ SYMBOLS: dict[StepState, tuple[str, str]] = {
 
 
 class CellProgress(NamedTuple):
-    """One cell: its steps' states and conditions (ok, of), its heartbeat while an owner lives, its last failure."""
+    """One cell: its steps' states and conditions (ok, of), its heartbeat while an owner lives, its last failure.
+
+    `failure` is why the last attempt failed, on one line, and `failed` which one it was and how it ended.
+    """
 
     label: str
     cell_key: str
@@ -52,6 +58,7 @@ class CellProgress(NamedTuple):
     judged: Mapping[str, tuple[int, int]]
     heartbeat: Heartbeat | None
     failure: str = ""
+    failed: str = ""
 
     def document(self) -> dict[str, object]:
         """The cell for `--json`."""
@@ -78,6 +85,11 @@ class RunProgress(NamedTuple):
     def total(self) -> int:
         """Steps that are measured or will be."""
         return sum(state not in ("skipped", "dropped") for cell in self.cells for state in cell.steps.values())
+
+    @property
+    def count(self) -> str:
+        """`3 of 4 steps measured`."""
+        return f"{self.measured} of {plural(self.total, 'step')} measured"
 
     @property
     def complete(self) -> bool:
@@ -129,8 +141,10 @@ class ProgressReader:
         if beat is not None and beat.step is not None and states.get(beat.step) == "waiting":
             states[beat.step] = "running"
         ended = leases.closed(lease.epoch) if lease is not None and beat is None else None
-        failure = f"attempt {ended.attempt} {ended.outcome}: {ended.reason}" if ended and ended.reason else ""
-        return CellProgress(label, key, states, judged, beat, failure)
+        if ended is None or not ended.reason:
+            return CellProgress(label, key, states, judged, beat)
+        failed = f"attempt {ended.attempt} {ended.outcome}"
+        return CellProgress(label, key, states, judged, beat, shortened(ended.reason), failed)
 
     def _commit(self, key: str, name: str) -> Commit | None:
         commit = self._commits.get((key, name)) or self._ledger.read_commit(key, name)
@@ -198,6 +212,7 @@ class RunWatcher:
         self._console = console
         self._started = self._line_at = time.monotonic()
         self._said: set[str] = set()
+        self._told: set[str] = set()
 
     def watch(self, ended: Callable[[], bool]) -> RunProgress:
         """Show the run until `ended()` is true; returns where it stands then."""
@@ -207,19 +222,28 @@ class RunWatcher:
                 over = ended()
                 progress = self._read(must=over)
                 if progress is not None and live is not None:
-                    live.update(Group(progress_table(progress), Text(self._summary(progress))), refresh=True)
+                    # the line first: of a table that is higher than the terminal the end isn't shown
+                    live.update(Group(Text(self._summary(progress)), progress_table(progress)), refresh=True)
                 elif progress is not None:
                     self._say_changes(progress)
                 if progress is not None and over:
                     return progress
                 time.sleep(POLL_S)
 
+    def without_told(self, message: str) -> str:
+        """A message without the reasons of failures that were told when they happened."""
+        for reason in self._told:
+            message = re.sub(f": {re.escape(reason)}(?=; |$)", "", message)
+        return message
+
     def _say_changes(self, progress: RunProgress) -> None:
         """Say what is new; if that is nothing, now and then what is going on and how long it all still takes."""
         for cell in progress.cells:
-            if cell.failure and cell.failure not in self._said:
-                self._said.add(cell.failure)
-                self._console.print(f"{cell.label}: {cell.failure}", highlight=False, markup=False)
+            line = f"{cell.label}: {cell.failure} ({cell.failed})"
+            if cell.failure and line not in self._said:
+                self._said.add(line)
+                self._told.add(cell.failure)
+                self._console.print(line, highlight=False, markup=False)
             for step, state in cell.steps.items():
                 word = conditions(cell, (step,)) if state in ("suspect", "rejected") else state
                 line = f"{cell.label} / {step}: {word}"
@@ -249,24 +273,19 @@ class RunWatcher:
     def _summary(self, progress: RunProgress) -> str:
         elapsed_s = time.monotonic() - self._started
         spent = f", {dollars(progress.spent.usd)}" if progress.spent else ""
-        text = f"{progress.measured} of {progress.total} steps measured, {duration(elapsed_s)}{spent} so far"
+        text = f"{progress.count}, {duration(elapsed_s)}{spent} so far"
         left_s = self._left(progress)
         return text if left_s is None else f"{text}, about {duration(left_s)} left"
 
 
-def progress_table(progress: RunProgress) -> Table:
+def progress_table(progress: RunProgress) -> Matrix:
     """Cells x steps, with what each live cell is doing now."""
-    steps = list(dict.fromkeys(split_name(name)[0] for cell in progress.cells for name in cell.steps))
-    title = f"run {progress.run_id}{money(progress)}"
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1))
-    table.add_column("cell", no_wrap=True)
-    for step in steps:
-        table.add_column(step, no_wrap=True)
-    table.add_column("now")  # the column may wrap, so that it is cut before the others; its text does not wrap
-    for cell in progress.cells:
-        now = Text(_now(cell), no_wrap=True, overflow="ellipsis")
-        table.add_row(cell.label, *(_state(cell, step) for step in steps), now)
-    return table
+    cells = progress.cells
+    steps = dict.fromkeys(split_name(name)[0] for cell in cells for name in cell.steps)
+    states = [words(step, [_state(cell, step) for cell in cells]) for step in steps]
+    now = [Text(_now(cell), no_wrap=True, overflow="ellipsis") for cell in cells]
+    columns = [*states, Column("now", now, narrowest=NOW_COLUMNS)]
+    return Matrix([words("cell", [cell.label for cell in cells])], columns, f"run {progress.run_id}{money(progress)}")
 
 
 def money(progress: RunProgress) -> str:

@@ -20,6 +20,7 @@ from warehouse.ledger.commits import Ledger, in_force, newest, read_regrade, row
 from warehouse.ledger.steps import EVAL_SAMPLES, EVAL_SCORES, EXCHANGES
 from warehouse.ledger.store import StoreError
 from warehouse.ledger.tables import VERDICTS
+from warehouse.report.display.figures import plural
 
 
 class Graded(NamedTuple):
@@ -140,7 +141,7 @@ def _lines(graded: list[Graded], dry_run: bool) -> Iterator[str]:
     done = "would be recorded (--dry-run)" if dry_run else "recorded; `sweep report` builds the dataset from it"
     confirmed = f", {counts['confirmed']} read the same by another version" if counts["confirmed"] else ""
     yield (
-        f"extractors of version {VERSION}: {counts['changed']} steps changed{confirmed}"
+        f"extractors of version {VERSION}: {plural(counts['changed'], 'step')} changed{confirmed}"
         f"{', ' + done if counts['changed'] or confirmed else ''}, {counts['unchanged']} unchanged"
     )
     if checked := sorted({each.step for each in graded if each.checked}):

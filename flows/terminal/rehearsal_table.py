@@ -14,6 +14,7 @@ from rich.text import Text
 from configs.vllm_arguments import PINNED
 from tasks.rehearsal.facts import GIB, Facts
 from tasks.rehearsal.rehearse import Rehearsed
+from warehouse.report.display.figures import plural
 
 LEGEND = (
     "seqs: requests at once that vLLM allows. weights: GiB on a card, the draft's included, and how many of the layers "
@@ -66,9 +67,9 @@ def summary(found: Sequence[Rehearsed], sweep: str) -> str:
     if refusals:
         return f"rehearsal: {len(refusals)} would fail at start: {'; '.join(refusals)}"
     if lacking:
-        return f"rehearsal: {lacking} of {len(found)} commands are not rehearsed yet: bin/sweep rehearse {sweep}"
+        return f"rehearsal: {lacking} of {plural(len(found), 'command')} not rehearsed yet: bin/sweep rehearse {sweep}"
     whole = sum(each.would_start for each in asked)
-    parts = [f"vLLM {PINNED} would start {whole} of {len(found)} commands"] * bool(found)
+    parts = [f"vLLM {PINNED} would start {whole} of {plural(len(found), 'command')}"] * bool(found)
     parts += [f"{len(found) - whole} could be checked in part"] * (whole < len(found))
     remarks = sum(len(each.remarks) for each in found)
     parts += [f"remarks: {remarks}, shown by bin/sweep rehearse {sweep}"] * bool(remarks)

@@ -31,9 +31,12 @@ from flows.terminal.progress import ProgressReader, RunWatcher
 from tasks.family.members import ON_REQUEST, trained_dir, why_not
 from tasks.host import environments
 from warehouse.dataset.snapshot import publish
+from warehouse.ledger.claims import Claims
 from warehouse.ledger.commits import Ledger
+from warehouse.ledger.owner import in_words
 from warehouse.ledger.store import open_store
 from warehouse.ledger.store.proof import require_create_only
+from warehouse.report.display.figures import moment
 from warehouse.report.page import write_report
 
 LINE_EVERY_S = 20.0  # pause between two lines of progress where no terminal can show a moving one
@@ -79,6 +82,8 @@ def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, w
         write_report(store)
         remark = f"everything of run {ledger.run_id} is measured already: nothing was run"
     else:
+        if (other := who_runs(ledger, plan)) is not None:
+            console.print(other, style="yellow", soft_wrap=True, highlight=False, markup=False)
         prepare(plan, console)
         if (code := way(ledger, plan, name, console)) != 0:
             return code
@@ -92,12 +97,34 @@ def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, w
     return UNANSWERED_CODE
 
 
+def who_runs(ledger: Ledger, plan: Plan) -> str | None:
+    """Which flow is at the run already, and what Ctrl-C does then; None: none has claimed a cell that is not measured.
+
+    Reads the store once, and a few times for each such cell that any flow ever claimed.
+    """
+    keys = ledger.keys()
+    committed, claimed = ledger.committed_steps(keys), {key.split("/")[3] for key in keys if "/flows/" in key}
+    for planned in plan.cells:
+        key = planned.cell.cell_key
+        if key not in claimed or {each.name for each in planned.measurements} <= {*committed.get(key, ())}:
+            continue
+        if (claim := Claims(ledger, key).holder()) is not None:
+            return (
+                f"run {ledger.run_id} is being measured already: {planned.cell.label} by {in_words(claim.owner)}, "
+                f"since {moment(claim.granted_at)}. This command waits for it, and measures what is left. Ctrl-C ends "
+                "this command alone. The other ends by Ctrl-C in its own terminal (if that is gone, by SIGTERM to its "
+                "process), or by cancelling its flow run in Prefect"
+            )
+    return None
+
+
 def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
     """Run the sweep flow with Prefect's ephemeral server and show it; returns the flow's exit code."""
     started = FlowProcess(default_home() / "ephemeral", [named_anywhere(name), ledger.store.url, ledger.run_id])
     flow, log_path = started.process, started.log_path
+    watcher = RunWatcher(ledger, plan, console)
     try:
-        RunWatcher(ledger, plan, console).watch(lambda: flow.poll() is not None)
+        watcher.watch(lambda: flow.poll() is not None)
     finally:
         if plan.cloud is not None:  # Prefect's server ends after the flow, which would otherwise wait for it
             flow.terminate()
@@ -108,7 +135,7 @@ def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
         lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()
         why = [line for line in lines if line.startswith(WHY)][-1:] or lines[-3:]  # nothing is said by what was killed
         console.print(f"the flow ended with code {flow.returncode}; its log is {log_path}", style="red")
-        console.print("\n".join(why), highlight=False, markup=False)
+        console.print(watcher.without_told("\n".join(why)), highlight=False, markup=False)
     return flow.returncode
 
 
@@ -140,9 +167,11 @@ def through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) -> 
             flow_run_id = _start_run(session, name, ledger.run_id)
         console.print(f"Prefect UI while this runs: {session.url}/runs/flow-run/{flow_run_id}", soft_wrap=True)
         follower = _FlowRun(session, flow_run_id)
-        RunWatcher(ledger, plan, console).watch(follower.ended)
+        watcher = RunWatcher(ledger, plan, console)
+        watcher.watch(follower.ended)
         if follower.state != "COMPLETED":
-            console.print(f"the flow run ended {follower.state}: {follower.message}", style="red")
+            why = watcher.without_told(" ".join(follower.message.split()))
+            console.print(f"the flow run ended {follower.state}: {why}", style="red", highlight=False, markup=False)
             return 1
     return 0
 

@@ -43,6 +43,7 @@ from tasks.rehearsal.rehearse import RehearsalFailed, parts_of, rehearse
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import open_store
 from warehouse.ledger.store.proof import Check
+from warehouse.report.display.figures import plural
 
 HUB_ANSWER_S = 10.0
 AT_ONCE = 8  # questions to the hub
@@ -188,7 +189,7 @@ def _rehearsal(asked: Asked) -> Said:
     if refusals := [line for each in found for line in each.refusals]:
         return [Check("engine rehearsal", False, "; ".join(refusals), f"`bin/sweep rehearse {asked.name}` says more")]
     would = sum(each.would_start for each in found)
-    said = f"{would} of {len(found)} commands of {asked.name} would start, none is refused"
+    said = f"{would} of {plural(len(found), 'command')} of {asked.name} would start, none is refused"
     return [Check("engine rehearsal", True, said, remark=would < len(found))]
 
 

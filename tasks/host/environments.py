@@ -10,10 +10,14 @@ user's cache folder, under the hash of its pin file. Standard library only: any 
 
 from __future__ import annotations
 
+import signal
+
+if not __package__:  # run as a script: python3 tasks/host/environments.py
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until there is something to clean up
+
 import argparse
 import json
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -22,8 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-if not __package__:  # run as a script: python3 tasks/host/environments.py
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until there is something to clean up
+if not __package__:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configs.errors import SpecsweepError, leave

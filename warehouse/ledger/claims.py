@@ -143,6 +143,11 @@ class Claims:
         last = self._last_word()
         return last.owner if last is not None and self._holds(last) else None
 
+    def holder(self) -> FlowClaim | None:
+        """The claim by which a flow manages the cell (see `manager`); None: no flow does."""
+        last = self._last_word()
+        return self._claim(last.epoch) if last is not None and self._holds(last) else None
+
     def is_managed_by(self, owner: str) -> bool:
         """Whether this process (`owner_name`) was the last to take the cell, and has not released it."""
         last = self._last_word()

@@ -20,6 +20,12 @@ def owner_name() -> str:
     return f"{_where()}/{os.getpid()}/{_start_tick(os.getpid())}"
 
 
+def in_words(owner: str) -> str:
+    """`process 4711 on host`; a name of another kind as it is."""
+    named = NAMED.fullmatch(owner)
+    return owner if named is None else f"process {named['pid']} on {named['where'].partition('/')[0]}"
+
+
 def lives_here(owner: str) -> bool | None:
     """Whether the owning process still runs; None: that can't be told from here, as of another machine or namespace.
 

@@ -9,13 +9,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from configs.errors import shortened
 from flows.clusters.protocol import LaunchFailed
 from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.server import ANSI
 from warehouse.ledger.outcomes import Ended
-
-LONGEST = 300  # characters kept of an error that nothing here knows
 
 
 class _Known(NamedTuple):
@@ -136,10 +135,7 @@ def explain(error_text: str) -> str:
         quoted = found.groupdict().get("cause") or found[0]
         cause = quoted if known.cause is None else known.cause.format(quoted)
         return f"{cause}; remedy: {known.remedy}"
-    if len(text) <= LONGEST:
-        return text
-    half = LONGEST // 2
-    return f"{text[:half]} ... {text[-half:]}"
+    return shortened(text)
 
 
 def _plain(text: str) -> str:

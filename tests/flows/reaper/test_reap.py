@@ -394,7 +394,7 @@ class Hangs(FakeSky):
 def test_a_cluster_whose_down_hangs_keeps_no_other_up(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, by_id: bool
 ) -> None:
-    names = [f"{PREFIX}{store_hash(scene.store.url)}-000000-0000000{number}" for number in range(3)]
+    names = [f"{names_of_store(store_id(scene.store))}2222222{number}" for number in range(3)]
     ids = [scene.ec2.rent(name) for name in names]
     scene.sky = sky = Hangs(scene.ec2, names[0])
     for name in names:

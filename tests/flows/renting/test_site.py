@@ -274,6 +274,16 @@ def test_nothing_to_rent_is_one_line_with_the_remedy() -> None:
     assert "\n" not in str(error.value)
 
 
+def test_clouds_that_can_not_be_asked_are_one_line_with_the_remedy() -> None:
+    def offers() -> list[Offer]:
+        raise RuntimeError("Cloud access is not set up. Run:\n  \x1b[1m$ sky check\x1b[0m\n" + "| AWS | no |\n" * 40)
+
+    site = PolicySite(offers, lambda *_: pytest.fail(), cloud(), [], JumpingClock().now_s, random.Random(1))
+    with pytest.raises(NothingToRent, match=r"no cloud is enabled; remedy: .*`bin/sky check`") as error:
+        site.choose(need())
+    assert "\n" not in str(error.value)
+
+
 def test_offers_are_listed_again_after_ten_minutes() -> None:
     hands, listed = JumpingClock(), [[B], [A]]
     site = PolicySite(listed.pop, lambda *_: pytest.fail(), PATIENT, [], hands.now_s, random.Random(1))

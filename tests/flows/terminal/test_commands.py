@@ -158,7 +158,7 @@ def test_the_command_shows_before_and_after_and_records_it_once(
     write_graded_run(ledger)
     said = finish_sweep("regrade", "old", "--dry-run")
     assert "last-in-body" in said and "0.250" in said and "0.750" in said
-    assert "1 steps changed, 1 read the same by another version, would be recorded (--dry-run), 0 unchanged" in said
+    assert "1 step changed, 1 read the same by another version, would be recorded (--dry-run), 0 unchanged" in said
     assert "eval-ifeval: what the framework's own checkers said when it was measured stands" in said
     assert "eval-tiny: has no response log, left as it is" in said
     assert not list(tmp_path.rglob("regrades"))

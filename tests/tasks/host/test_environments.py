@@ -118,6 +118,18 @@ def test_a_stopped_install_is_made_cleanly_by_the_next(clone: Clone, how: signal
     assert clone.ensure().exists() and clone.builds() == 2
 
 
+def test_ctrl_c_while_it_starts_leaves_no_traceback() -> None:
+    argv = [sys.executable, "-I", "-X", "importtime", environments.__file__, "list"]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.rpartition("|")[2].strip() == "argparse":
+                break
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert "Traceback" not in said
+
+
 @pytest.mark.slow(12)
 def test_two_at_once_install_once(clone: Clone) -> None:
     clone.hold.touch()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flows.clusters.skypilot.remedies import LONGEST, cloud_words, explain, refuses
+from configs.errors import LONGEST
+from flows.clusters.skypilot.remedies import cloud_words, explain, refuses
 
 MET = [
     (

@@ -1,0 +1,89 @@
+"""Tables that lose nothing where the terminal is narrow: words wrap, figures are never cut, columns go on below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+
+class Column(NamedTuple):
+    """A column of a `Matrix`: figures, which are never cut; or words, that wrap down to `narrowest` columns.
+
+    Figures may have line breaks. They are made only where the table would be too wide otherwise.
+    """
+
+    name: str
+    values: Sequence[str | Text]
+    total: str = ""
+    narrowest: int | None = None
+
+    @property
+    def longest(self) -> int:
+        """Columns of the terminal that its longest line needs."""
+        return max(cell_len(line) for text in (self.name, self.total, *self.values) for line in str(text).split("\n"))
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal that it needs at the least, the space before it included."""
+        return 1 + (self.longest if self.narrowest is None else min(self.narrowest, self.longest))
+
+    def flat(self) -> Column:
+        """The same without the line breaks of its figures."""
+        return self._replace(
+            values=[text if isinstance(text, Text) else text.replace("\n", " ") for text in self.values]
+        )
+
+
+def words(name: str, values: Sequence[str | Text]) -> Column:
+    """A column that wraps between words, and breaks none."""
+    every = (word for text in (name, *values) for word in str(text).split())
+    return Column(name, values, narrowest=max(map(cell_len, every)))
+
+
+class Matrix(NamedTuple):
+    """A table that goes on below itself, with the same names in front, where the terminal is too narrow for it."""
+
+    names: Sequence[Column]
+    columns: Sequence[Column]
+    title: str | None = None
+    has_total: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As many of the columns, in their order, as fit beside the names, and then the next ones."""
+        room = options.max_width - 1 - sum(column.width for column in self.names)
+        flat = [column.flat() for column in self.columns]
+        left = flat if sum(column.width for column in flat) <= room else list(self.columns)
+        title = self.title
+        while left:
+            spare = room
+            here: list[Column] = []
+            while left and (not here or left[0].width <= spare):
+                spare -= left[0].width
+                here.append(left.pop(0))
+            yield self._table([*self.names, *here], max(0, spare), title)
+            title = None
+
+    def _table(self, columns: Sequence[Column], spare: int, title: str | None) -> Table:
+        """One table; the room that is to spare goes to the words, in their order."""
+        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", show_footer=self.has_total, padding=0)
+        for column in columns:
+            is_words = column.narrowest is not None
+            more = min(spare, column.longest + 1 - column.width) if is_words else 0
+            spare -= more
+            table.add_column(
+                Text(column.name),
+                Text(column.total),
+                justify="left" if is_words else "right",
+                width=column.width - 1 + more,
+                no_wrap=not is_words,
+                overflow="fold",
+            )
+        for row in zip(*(column.values for column in columns), strict=True):
+            table.add_row(*(text if isinstance(text, Text) else Text(text) for text in row))
+        return table

@@ -1,0 +1,129 @@
+"""A run that lives already, fails, or loses its terminal: what its command and a second one say and do."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from configs.checkout import ROOT, version
+from configs.errors import LONGEST, shortened
+from flows.flow_heartbeat import HeldCells
+from flows.terminal.cli import STOP_SIGNALS, main
+from flows.terminal.prefect_session import PrefectSession, SessionFailed
+from flows.terminal.progress import RunWatcher
+from flows.terminal.run import who_runs
+from tests.fake_run import FakeRun
+from tests.flows.terminal.test_flow_process import left_of
+from tests.tasks.test_cell import wait_until
+from warehouse.ledger.claims import Claims
+from warehouse.ledger.lease import Attempt
+from warehouse.ledger.owner import owner_name
+
+HERE = f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def test_a_second_command_says_who_runs_it_and_what_its_ctrl_c_ends(run: FakeRun) -> None:
+    plan = run.ledger.plan()
+    assert who_runs(run.ledger, plan) is None
+    with HeldCells(run.ledger, print) as held, held.managing(run.key):
+        said = who_runs(run.ledger, plan)
+        claim = Claims(run.ledger, run.key).holder()
+    assert said is not None and claim is not None
+    assert HERE in said and claim.granted_at[:16].replace("T", " ") in said and "Ctrl-C ends this command alone" in said
+    assert who_runs(run.ledger, plan) is None, "it was released"
+
+
+def test_a_flow_that_died_runs_nothing(run: FakeRun) -> None:
+    with subprocess.Popen(["true"]) as over:
+        over.wait()
+    where, _, tick = owner_name().rsplit("/", 2)
+    Claims(run.ledger, run.key).take(f"{where}/{over.pid}/{tick}", "pulse")
+    assert who_runs(run.ledger, run.ledger.plan()) is None
+
+
+def test_a_second_prefect_of_ours_leaves_the_first_one_alone_and_names_it(tmp_path: Path) -> None:
+    home = tmp_path / "prefect"
+    with PrefectSession(home):
+        with pytest.raises(SessionFailed, match=re.escape(f"{HERE} runs a sweep")), PrefectSession(home):
+            pass
+        assert list(home.glob("*.group.json")), "the first one's record is still there"
+    with PrefectSession(home):
+        pass
+
+
+TABLE = "No launchable resource found for task Task(run='x').\nTo fix: relax its resource requirements.\n" + "".join(
+    f"| aws | p5.{number}xlarge | H100:1 | not enabled |\n" for number in range(40)
+)
+"""As SkyPilot's optimizer says it."""
+
+
+def test_an_error_of_many_lines_is_one_line_and_is_told_once(run: FakeRun) -> None:
+    lease = run.leases.acquire("host/machine/boot/1/1/1")
+    ended = {"attempt": lease.epoch, "outcome": "failed", "ended_at": "2026-11-26T10:00:00.000+00:00"}
+    run.leases.close(Attempt.model_validate(ended | {"reason": TABLE}))
+    console = Console(width=2 * LONGEST, file=io.StringIO(), color_system=None)
+    watcher = RunWatcher(run.ledger, run.ledger.plan(), console)
+    watcher.watch(lambda: True)
+    assert isinstance(console.file, io.StringIO)
+    [line] = console.file.getvalue().splitlines()
+    label = run.planned.cell.label
+    assert line.startswith(f"{label}: No launchable resource found") and "attempt 1 failed" in line
+    final = f"1 of 1 cell failed; {label}: {shortened(TABLE)}"
+    assert watcher.without_told(final) == f"1 of 1 cell failed; {label}"
+
+
+@pytest.mark.slow(20)
+def test_closing_the_terminal_ends_a_run_as_ctrl_c_does(run: FakeRun, tmp_path: Path) -> None:
+    own = {"SPECSWEEP_STORE": run.store_url, "SPECSWEEP_STATE": str(tmp_path / "state"), "PYTHONPATH": str(ROOT)}
+    own |= {"FAKE_ENGINE_COUNT": str(run.counts), "FAKE_ENGINE_TOKEN_S": "0.05"}
+    argv = [sys.executable, "-P", "-m", "flows.terminal", "run", str(tmp_path / "sweep.yaml"), "--run-id", "r1"]
+    terminal, inside = os.openpty()
+    os.set_blocking(terminal, False)
+    argv = ["setsid", "--ctty", *argv]
+    command = subprocess.Popen(argv, cwd=ROOT, env=os.environ | own, stdin=inside, stdout=inside, stderr=inside)
+    os.close(inside)
+
+    def measures() -> bool:
+        with suppress(BlockingIOError):
+            os.read(terminal, 1 << 16)  # a terminal that nobody reads stops who writes to it
+        return run.ledger.read_commit(run.key, "smoke") is not None
+
+    try:
+        wait_until(measures, "the smoke step")
+    finally:
+        os.close(terminal)
+    assert command.wait(120) == 128 + signal.SIGHUP
+    assert left_of(tmp_path) == [] and [attempt.outcome for attempt in run.attempts()] == ["stopped"]
+
+
+@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN])
+def test_nohup_keeps_a_command_alive(before: signal.Handlers, monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    monkeypatch.setattr(sys, "argv", ["sweep", "--version"])
+    try:
+        signal.signal(signal.SIGHUP, before)
+        with pytest.raises(SystemExit):
+            main()
+        assert (signal.getsignal(signal.SIGHUP) == signal.SIG_IGN) is (before == signal.SIG_IGN)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def test_the_command_runs_its_own_clone_from_a_folder_with_packages_of_the_same_names(tmp_path: Path) -> None:
+    for name in ("flows", "configs", "tasks", "warehouse"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('somebody else')")
+    argv: list[str | Path] = [ROOT / "bin" / "sweep", "--version"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0 and version() in done.stdout, done.stdout + done.stderr
