@@ -182,7 +182,7 @@ def status(
         })  # fmt: skip
         if not as_json:
             terminal().print(progress_table(progress))
-            terminal().print(progress.count)
+            terminal().print(progress.measured_of)
     if as_json:
         print_json({"store": opened.url, "runs": documents})
 

@@ -87,7 +87,7 @@ class RunProgress(NamedTuple):
         return sum(state not in ("skipped", "dropped") for cell in self.cells for state in cell.steps.values())
 
     @property
-    def count(self) -> str:
+    def measured_of(self) -> str:
         """`3 of 4 steps measured`."""
         return f"{self.measured} of {plural(self.total, 'step')} measured"
 
@@ -273,7 +273,7 @@ class RunWatcher:
     def _summary(self, progress: RunProgress) -> str:
         elapsed_s = time.monotonic() - self._started
         spent = f", {dollars(progress.spent.usd)}" if progress.spent else ""
-        text = f"{progress.count}, {duration(elapsed_s)}{spent} so far"
+        text = f"{progress.measured_of}, {duration(elapsed_s)}{spent} so far"
         left_s = self._left(progress)
         return text if left_s is None else f"{text}, about {duration(left_s)} left"
 

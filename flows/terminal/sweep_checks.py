@@ -142,7 +142,7 @@ def _hub(asked: Asked) -> Said:
     if not hub_answers():
         return [remark("hub", f"it can't be reached from here, to ask about {', '.join(each for _, each in wanted)}")]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        said = list(filter(None, pool.map(lambda each: _refused(*each, asked.token), wanted)))
+        said = list(filter(None, pool.map(lambda each: _refused(each[0], each[1], asked.token), wanted)))
     if said:
         return [problem("hub", f"{'; '.join(said)}; remedy: accept their terms on the hub, and export {TOKEN}")]
     return f"it lets {len(models)} models and {len(datasets)} datasets be read"
