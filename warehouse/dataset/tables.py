@@ -115,7 +115,8 @@ RESULTS_CONSOLIDATED = Table("results_consolidated", "one cell x step x conditio
            "keeps the interval)"),
     Column("speedup_hi", "f64", "upper end"),
     Column("conclusion", "str", "what the speedup claims, as in `pairs`, corrected for the other cells of the run: "
-           "faster, slower or inconclusive; null: there is no comparison. Filter by this to list claims"),
+           "faster, slower or inconclusive; null: there is no comparison. Claims are rows that are faster or slower "
+           "here and have null in `made_up`"),
     Column("metric", "str", "what score is, e.g. accuracy"),
     Column("score", "f64", "value of the metric, 0 to 1"),
     Column("score_stderr", "f64", "standard error of the score"),
