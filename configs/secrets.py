@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import traceback
 from base64 import b64encode, urlsafe_b64encode
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TextIO, cast
-from urllib.parse import quote
+from urllib.parse import unquote
 
 STORE_KEYS = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY",
@@ -36,6 +37,8 @@ FOR_NODES = "SPECSWEEP_NODE_"
 
 SHORTEST = 8
 """Characters: a shorter value is no secret, and stands in innocent words."""
+
+_QUOTED = re.compile("%[0-9A-Fa-f]{2}")
 
 _held: dict[str, str] = {}
 
@@ -104,18 +107,37 @@ def _known() -> dict[str, str]:
 def _shown(value: Any, known: Mapping[str, str]) -> Any:
     if isinstance(value, list | tuple):
         return [_shown(each, known) for each in value]
-    if isinstance(value, str):
-        for name, hidden in known.items():
-            for form in _forms(hidden):
-                value = value.replace(form, f"<{name}>")
+    if isinstance(value, str) and known:
+        value = _named(value, known)
+        if _QUOTED.search(value):
+            value = "".join(_unquoted_if_hiding(word, known) for word in re.split(r"(\s+)", value))
     return value
+
+
+def _unquoted_if_hiding(word: str, known: Mapping[str, str]) -> str:
+    """Some quote a few signs of an address, some all, some twice: so the word is read instead of compared."""
+    plain = word
+    for _ in range(2):
+        if not _QUOTED.search(plain):
+            break
+        plain = unquote(plain)
+        if (named := _named(plain, known)) != plain:
+            return named
+    return word
+
+
+def _named(text: str, known: Mapping[str, str]) -> str:
+    for name, hidden in known.items():
+        for form in _forms(hidden):
+            text = text.replace(form, f"<{name}>")
+    return text
 
 
 @lru_cache(maxsize=64)
 def _forms(hidden: str) -> tuple[str, ...]:
-    """How a text shows a secret: as it is, quoted as in an address, or somewhere in what a header has in base64."""
+    """A secret as it is, and as it stands anywhere in a text in base64, such as a header's `user:secret`."""
     data = hidden.encode(errors="surrogatepass")
-    forms = [hidden, quote(data), quote(data, safe="")]
+    forms = [hidden]
     for before in range(3):  # bytes in front of it: three are four characters, so no other number matters
         shifted = bytes(before) + data
         first, end = -(-before * 8 // 6), len(shifted) * 8 // 6  # the characters that its bytes alone decide

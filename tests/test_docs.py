@@ -131,15 +131,15 @@ ATTEMPTS = "attempts.parquet"  # its examples add up what was paid, for what is 
 def shown_by(example: str) -> list[dict[str, Any]]:
     """Rows that an example selects, or prints, or has in its last line."""
     if example.startswith("select"):
-        return duckdb.sql(example).pl().to_dicts()
+        selected: pl.DataFrame = duckdb.execute(example).pl()
+        return selected.to_dicts()
     *lines, last = ast.parse(example).body
     assert isinstance(last, ast.Expr)
     printed: list[pl.DataFrame] = []
     names = {"print": printed.append, "polars": pl, "duckdb": duckdb}
     exec(compile(ast.Module(lines, []), "example", "exec"), names)
-    value = eval(compile(ast.Expression(last.value), "example", "eval"), names)
-    rows: list[dict[str, Any]] = (printed[-1] if value is None else value).to_dicts()
-    return rows
+    found: pl.DataFrame | None = eval(compile(ast.Expression(last.value), "example", "eval"), names)
+    return (printed[-1] if found is None else found).to_dicts()
 
 
 def is_made_up(row: dict[str, Any]) -> bool:

@@ -65,6 +65,13 @@ def test_what_is_known_is_named_instead_of_shown(monkeypatch: pytest.MonkeyPatch
 
 
 SIGNS = "canary/\u00ff\u00ff\u00ff+19b2"  # in base64 it has a sign that the alphabet of addresses writes otherwise
+QUOTED = (
+    quote(SIGNS),
+    quote(SIGNS, safe=""),
+    quote(SIGNS, safe="").lower(),
+    quote(SIGNS, safe="+"),
+    quote(quote(SIGNS)),
+)
 IN_A_HEADER = [
     encoded.decode()
     for text in (f"{user}{SIGNS}@lab".encode() for user in ("", "u", "me", "you"))
@@ -72,11 +79,11 @@ IN_A_HEADER = [
 ]
 
 
-@pytest.mark.parametrize("shown", [quote(SIGNS), quote(SIGNS, safe=""), *IN_A_HEADER])
+@pytest.mark.parametrize("shown", [*QUOTED, *IN_A_HEADER, *map(quote, IN_A_HEADER)])
 def test_what_is_known_is_named_as_addresses_and_headers_have_it(shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "_held", {"MY_KEY": SIGNS})
-    said = secrets.redacted(f"key={shown}")
-    assert re.fullmatch(r"key=\S{0,4}<MY_KEY>\S{0,8}", said), "beside it there is what stands beside it"
+    said = secrets.redacted(f"all 100%:\n\thttp://lab/?key={shown} a%20b")
+    assert re.fullmatch(r"all 100%:\n\thttp://lab/\?key=\S{0,4}<MY_KEY>\S{0,12} a%20b", said), "and no more"
 
 
 def test_a_runner_takes_ours_and_leaves_the_users_own_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
