@@ -131,15 +131,16 @@ ATTEMPTS = "attempts.parquet"  # its examples add up what was paid, for what is 
 def shown_by(example: str) -> list[dict[str, Any]]:
     """Rows that an example selects, or prints, or has in its last line."""
     if example.startswith("select"):
-        selected: pl.DataFrame = duckdb.execute(example).pl()
-        return selected.to_dicts()
+        found = duckdb.execute(example)
+        names = [column[0] for column in found.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
     *lines, last = ast.parse(example).body
     assert isinstance(last, ast.Expr)
     printed: list[pl.DataFrame] = []
-    names = {"print": printed.append, "polars": pl, "duckdb": duckdb}
-    exec(compile(ast.Module(lines, []), "example", "exec"), names)
-    found: pl.DataFrame | None = eval(compile(ast.Expression(last.value), "example", "eval"), names)
-    return (printed[-1] if found is None else found).to_dicts()
+    known = {"print": printed.append, "polars": pl, "duckdb": duckdb}
+    exec(compile(ast.Module(lines, []), "example", "exec"), known)
+    table: pl.DataFrame | None = eval(compile(ast.Expression(last.value), "example", "eval"), known)
+    return (printed[-1] if table is None else table).to_dicts()
 
 
 def is_made_up(row: dict[str, Any]) -> bool:
