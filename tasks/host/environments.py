@@ -71,14 +71,7 @@ def ensure(name: Name, *, tell: Tell = lambda _: None) -> Path:
         return path
     folder, spec = folder_of(name), ENVIRONMENTS[name]
     base = ensure(spec.over, tell=tell) if spec.over else None
-    tools = _tools(name, tell)
-    lock = folder.with_suffix(".lock")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock.touch()
-    except OSError as error:
-        remedy = "make it writable, or set XDG_CACHE_HOME to a folder that is"
-        raise InstallError(f"{folder.parent} can't be written to ({error.strerror}). Remedy: {remedy}") from None
+    tools, lock = _tools(name, tell), _lock_of(name)
     with alone(lock, tell, f"{name}: another process is making it"):
         if path := _path_of(name):
             return path
@@ -97,6 +90,18 @@ def ensure(name: Name, *, tell: Tell = lambda _: None) -> Path:
                 raise InstallError(f"the {name} environment cannot be made: {error}") from None
             raise
     return folder if base else folder / "bin" / "python"
+
+
+def _lock_of(name: Name) -> Path:
+    """The environment's lock, in the folder of all of them. InstallError: that can't be written to."""
+    lock = folder_of(name).with_suffix(".lock")
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+    except OSError as error:
+        remedy = "make it writable, or set XDG_CACHE_HOME to a folder that is"
+        raise InstallError(f"{lock.parent} can't be written to ({error.strerror}). Remedy: {remedy}") from None
+    return lock
 
 
 def _tools(name: Name, tell: Tell) -> Path | None:
@@ -229,6 +234,7 @@ def _print_pythons(names: list[Name], console: Console) -> int:
     """Make what is missing, side by side; print all interpreters in the order asked for."""
     missing = sorted((name for name in names if _path_of(name) is None), key=lambda name: -ENVIRONMENTS[name].make_s)
     if missing:
+        _lock_of(missing[0])  # what is wrong with the folder of all is told once
         if missing[0] != "uv" and _path_of("uv") is None:
             _make("uv", console)
         with ThreadPoolExecutor(len(missing)) as pool:

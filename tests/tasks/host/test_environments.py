@@ -155,6 +155,15 @@ def test_a_failing_requirement_ends_in_one_clear_line(clone: Clone) -> None:
     assert "Log: " in line and "Remedy: " in line
 
 
+def test_a_cache_that_can_not_be_written_to_is_told_once_however_many_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    argv = [sys.executable, "-I", environments.__file__, "python", "control", "node"]
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "file")}
+    said = subprocess.run(argv, stderr=subprocess.PIPE, text=True, env=env, timeout=240, check=False).stderr
+    [line] = said.splitlines()
+    assert f"{tmp_path}/file" in line and "set XDG_CACHE_HOME to" in line
+
+
 def test_what_a_machine_lacks_is_named_before_any_download(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with monkeypatch.context() as full:
         full.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=10, used=9, free=1234))
