@@ -118,8 +118,8 @@ def _visits(forecast: Forecast) -> str:
         middle = ", AR also in the middle" if forecast.visits == "balanced" else ""
         said = f"{visits} engine starts: all cells forwards, then backwards{middle} (visits: {forecast.visits})."
         dropped = (
-            f"\nOf the {plural(forecast.droppable, 'cell')} with a K, those that are too slow by then to be recommended "
-            "are not visited again (drop: after_first_visit): what they take is in the figures above, as if none were."
+            f"\nOf the {plural(forecast.droppable, 'cell')} with a K, those that are too slow by then to be "
+            "recommended are not visited again (drop: after_first_visit): what they take is in the figures above, as if none were."
         )
         return said + (dropped if forecast.droppable else "")
     prices = [
