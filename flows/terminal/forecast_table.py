@@ -117,9 +117,10 @@ def _visits(forecast: Forecast) -> str:
     if forecast.visits in MIRRORED:
         middle = ", AR also in the middle" if forecast.visits == "balanced" else ""
         said = f"{visits} engine starts: all cells forwards, then backwards{middle} (visits: {forecast.visits})."
+        with_k = plural(forecast.droppable, "cell")
         dropped = (
-            f"\nOf the {plural(forecast.droppable, 'cell')} with a K, those that are too slow by then to be "
-            "recommended are not visited again (drop: after_first_visit): what they take is in the figures above, as if none were."
+            f"\nOf the {with_k} with a K, those that are too slow by then to be recommended are not visited again "
+            "(drop: after_first_visit): what they take is in the figures above, as if none were."
         )
         return said + (dropped if forecast.droppable else "")
     prices = [
