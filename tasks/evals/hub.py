@@ -60,7 +60,7 @@ def _fetch(
             f"{suite.title} is fetched by {framework}, which is not installed: bin/environment {framework}"
         )
     what = (str(folder), suite.hub_id, revision, suite.split, *subsets)
-    done = _watched([str(python), "-m", "tasks.frameworks.fetch", *what], suite.hub_id, tell)
+    done = _watched([str(python), "-P", "-m", "tasks.frameworks.fetch", *what], suite.hub_id, tell)
     said = done.stdout.strip().splitlines()
     if done.returncode or not said:
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]

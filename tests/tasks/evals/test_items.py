@@ -207,6 +207,15 @@ def test_what_was_fetched_once_needs_no_network(hub: FakeHub, tmp_path: Path) ->
     assert len(hub.asked) == asked
 
 
+def test_it_is_fetched_by_our_code_wherever_one_stands(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "__init__.py").write_text("raise SystemExit('another tasks')")
+    monkeypatch.chdir(tmp_path)
+    assert of_hub(GPQA, tmp_path).items
+
+
 def test_a_gated_dataset_says_what_is_missing(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.refusal = (401, "GatedRepo")
     assert hubs_complaint(GPQA, tmp_path) == (
