@@ -20,6 +20,7 @@ from flows.forecast.budget import Purse
 from warehouse.ledger.clock import HOUR_S
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.looks import LONGEST_S, SharedLook, pause_s
+from warehouse.ledger.store.identity import store_id
 
 LOOK_EVERY_S = 1.0  # pause between two looks for a free slot
 LOCAL_POLL_S = 1.0  # pause between two looks at a runner of this machine; cheap enough not to disturb its measurement
@@ -92,7 +93,7 @@ def purse_of(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, lo
 
 
 def run_context_for(
-    ledger: Ledger, plan: Plan, store_id: str, clock: StoppableClock, held: HeldCells, tell: Callable[[str], None]
+    ledger: Ledger, plan: Plan, clock: StoppableClock, held: HeldCells, tell: Callable[[str], None]
 ) -> RunContext:
     """Where and how the cells of one run are measured: here, or rented if the sweep has a `cloud`.
 
@@ -109,7 +110,7 @@ def run_context_for(
         from flows.clusters.skypilot.task_file import load_task
         from flows.renting.sky_site import sky_site  # SkyPilot takes seconds to import
 
-        site, idle_s = sky_site(ledger, plan, cloud, store_id, clock, purse), load_task(cloud.task).idle_s
+        site, idle_s = sky_site(ledger, plan, cloud, clock, purse), load_task(cloud.task).idle_s
         unattended_s = dict.fromkeys(TIMED_CLOUDS, cloud.unattended_h * HOUR_S)
     return RunContext(
         site=site,
@@ -119,7 +120,7 @@ def run_context_for(
         poll_s=LOCAL_POLL_S if cloud is None else CLOUD_POLL_S,
         longest_poll_s=LOCAL_POLL_S if cloud is None else LONGEST_S,
         look=look,
-        name_of=partial(cluster_name, store_id, ledger.run_id),
+        name_of=partial(cluster_name, store_id(ledger.store), ledger.run_id),
         managing=held.managing,
         slots=Slots(plan.concurrency if cloud is None else cloud.launch_slots),
         purse=purse,

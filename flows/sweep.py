@@ -43,7 +43,6 @@ from flows.settling import open_cells, settle_and_require_budget
 from warehouse.dataset.snapshot import publish
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import Store, open_store, until_back
-from warehouse.ledger.store.identity import store_id
 from warehouse.ledger.store.proof import require_create_only
 from warehouse.report.answer import Answer
 from warehouse.report.display.figures import plural
@@ -124,15 +123,14 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     gone, clock = 0, StoppableClock()
     tell = get_run_logger().info
     pool = ThreadPoolExecutor(plan.concurrency)
-    own_id = store_id(ledger.store)
 
     def stop(why: str) -> None:
         clock.stop(why)
         ledger.store.hurry()
 
-    renewed = expiry_renewed(ledger, plan, own_id, tell)
+    renewed = expiry_renewed(ledger, plan, tell)
     with OwnRun(stop, tell), renewed as attend, HeldCells(ledger, tell, attend) as held, pool:
-        context = run_context_for(ledger, plan, own_id, clock, held, tell)
+        context = run_context_for(ledger, plan, clock, held, tell)
         settle_and_require_budget(ledger, plan, context)
         adopted = open_cells(ledger) if plan.cloud is not None else set()
         pending: set[Future[CellOutcome]] = set()

@@ -98,7 +98,7 @@ class Outbox:
         the store has the steps' rows.
         """
         self._store, self._folder, self._is_ours, self._kept = store, folder, is_ours, kept
-        self.url, self.storage_options = store.url, store.storage_options
+        self.url, self.location, self.storage_options = store.url, store.location, store.storage_options
         self.uri, self.put, self.seen, self.delete = store.uri, store.put, store.seen, store.delete  # at once
         self.age_s, self.silence_s, self.clock_skew_s = store.age_s, store.silence_s, store.clock_skew_s
         self._disk, self._most_bytes = LocalStore(folder), 1e6 * bound_mb()

@@ -28,6 +28,7 @@ class RentedRun:
     def __init__(self, folder: Path, state: Path, log: Path, store_url: str, run_id: str) -> None:
         self.folder, self.state, self.log, self.store_url, self.run_id = folder, state, log, store_url, run_id
         self.ledger = Ledger(open_store(store_url), run_id)
+        self.store_id = store_id(self.ledger.store)
         self.planned = make_plan(str(folder / "sweep.yaml")).cells
         self.keys = [planned.cell.cell_key for planned in self.planned]
 
@@ -50,7 +51,7 @@ class RentedRun:
         return prompts_in(self.counts(cell))
 
     def cluster(self, cell: int) -> str:
-        return cluster_name(store_id(self.ledger.store), self.run_id, self.keys[cell])
+        return cluster_name(self.store_id, self.run_id, self.keys[cell])
 
     def heartbeat(self, cell: int) -> Heartbeat | None:
         return Leases(self.ledger, self.keys[cell]).heartbeat()

@@ -7,13 +7,11 @@ id, run and cell. So a flow that starts again finds what an earlier one rented, 
 
 from __future__ import annotations
 
-import hashlib
 from typing import NamedTuple, Protocol, Self
 
 from configs.errors import SpecsweepError
-from warehouse.ledger.commits import Ledger
 from warehouse.ledger.outcomes import Ended, ended_with
-from warehouse.ledger.placement import MachineEnd, Offer, Placements
+from warehouse.ledger.placement import MachineEnd, Offer
 from warehouse.ledger.store.identity import digits
 
 
@@ -132,20 +130,3 @@ def names_of_store(store_id: str) -> str:
 def cluster_name(store_id: str, run_id: str, cell_key: str) -> str:
     """`specsweep-<store>-<run and cell>`, 26 characters: GCP has room for 35, SkyPilot's user hash included."""
     return names_of_store(store_id) + digits(f"{run_id}/{cell_key}".encode(), CELL_DIGITS)
-
-
-def cluster_of(ledger: Ledger, store_id: str, cell_key: str) -> str:
-    """The name of a cell's cluster; what is recorded as up under its name from before stores had an id has that one."""
-    story = Placements(ledger, cell_key).open()
-    earlier = name_by_address(ledger.store.url, ledger.run_id, cell_key)
-    is_earlier = story is not None and story.asked.cluster == earlier
-    return earlier if is_earlier else cluster_name(store_id, ledger.run_id, cell_key)
-
-
-def name_by_address(store_url: str, run_id: str, cell_key: str) -> str:
-    """A cluster's name before stores had an id: by the address, which stores at several endpoints may share."""
-    return f"{PREFIX}{_hex(store_url.rstrip('/'))[:5]}-{_hex(f'{run_id}/{cell_key}')[:10]}"
-
-
-def _hex(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from flows.clusters.protocol import cluster_name, cluster_of, names_of_store
+from flows.clusters.protocol import cluster_name, names_of_store
 from warehouse.ledger.claims import Claims, estimated_end_s
 from warehouse.ledger.clock import iso_of
 from warehouse.ledger.commits import Ledger
@@ -64,15 +64,11 @@ class Books:
                         self.clusters[name] = CellOfRun(run_id, cell_key)
         rented, unended = rented_cells(keys)
         self.rented_once = bool(rented)
-        self.open: dict[str, CellOfRun] = {}
-        for cell in sorted(unended.intersection(self.clusters.values())):
-            with self.reading():
-                name = cluster_of(Ledger(store, cell.run_id), self._id, cell.cell_key)
-                self.clusters[name] = self.open[name] = cell
+        self.open = {name: cell for name, cell in self.clusters.items() if cell in unended}
 
     def knows_not(self, cluster: str) -> bool:
         """Whether a cluster is of another store."""
-        return cluster not in self.clusters and not cluster.startswith(names_of_store(self._id))
+        return not cluster.startswith(names_of_store(self._id))
 
     def owner(self, cell: CellOfRun) -> Owner | None:
         """Who measures the cell or manages its clusters; None if nobody has been heard of lately."""
@@ -86,10 +82,10 @@ class Books:
         return Owner("?", f"this version can't read who works on its cell of run {cell.run_id}")
 
     def story(self, cell: CellOfRun) -> PlacementStory | None:
-        """The newest placement of a cell, with its price and its place; None: none, unreadable, or another run's."""
+        """The newest placement of a cell, with its price and its place; None: none, unreadable, or no name of ours."""
         with self.reading():
             stories = self._placements(cell).stories()
-            if stories and self.clusters.get(stories[-1].asked.cluster, cell) == cell:
+            if stories and self.clusters.get(stories[-1].asked.cluster) == cell:
                 return stories[-1]
         return None
 

@@ -16,10 +16,10 @@ from configs.schema import Plan
 from flows.clusters.answers import LOOK_S, answered
 from flows.clusters.clouds import accounts
 from flows.clusters.clouds.account import Account, CloudError, NotAsked
-from flows.clusters.protocol import cluster_of
+from flows.clusters.protocol import cluster_name
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL
-from flows.reaper.books import rented_cells
 from warehouse.ledger.commits import Ledger
+from warehouse.ledger.store.identity import store_id
 
 EXPIRES_AFTER_S = 24 * 3600.0  # how far ahead the label is set, at the launch and with each renewal
 RENEW_EVERY_S = 3600.0  # pause between two renewals: a cloud may fail twenty of them in a row
@@ -88,9 +88,7 @@ class ExpiryRenewer:
 
 
 @contextmanager
-def expiry_renewed(
-    ledger: Ledger, plan: Plan, store_id: str, tell: Callable[[str], None]
-) -> Iterator[Callable[[str], None]]:
+def expiry_renewed(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
     """Keep the labels of a run's clusters ahead of the clock during the block, if it rents any.
 
     Whoever follows a cell gives its key to what is yielded, again and again: one that hangs renews nothing.
@@ -98,13 +96,12 @@ def expiry_renewed(
     if plan.cloud is None:
         yield lambda cell_key: None
         return
-    keys = {planned.cell.cell_key for planned in plan.cells}
-    keys |= {cell.cell_key for cell in rented_cells(ledger.keys())[1]}  # of an earlier plan of this run, too
-    names = {key: cluster_of(ledger, store_id, key) for key in keys}
+    own_id, keys = store_id(ledger.store), (planned.cell.cell_key for planned in plan.cells)
+    names = {key: cluster_name(own_id, ledger.run_id, key) for key in keys}
     ended = threading.Event()
     renewer = ExpiryRenewer(names.values(), accounts(), tell)
     threading.Thread(target=renewer.run, args=(ended,), name="expiry", daemon=True).start()
     try:
-        yield lambda cell_key: renewer.attend(names.get(cell_key, ""))
+        yield lambda cell_key: renewer.attend(names[cell_key])
     finally:
         ended.set()  # not joined: a cloud that hangs does not hold up a flow that has ended

@@ -21,7 +21,7 @@ from configs.schema import Cloud, Plan
 from configs.visits import without
 from flows.clock import StoppableClock
 from flows.clusters.answers import LOOK_S, NoAnswer, answered
-from flows.clusters.protocol import CellJob, Cluster, LaunchFailed, cluster_of
+from flows.clusters.protocol import CellJob, Cluster, LaunchFailed, cluster_name
 from flows.clusters.skypilot.api import enabled_clouds, offers
 from flows.clusters.skypilot.carried import carried, give_time_to_live, values_of
 from flows.clusters.skypilot.cluster import SkyCluster
@@ -46,11 +46,10 @@ from warehouse.ledger.claims import Claims
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.owner import owner_name
 from warehouse.ledger.placement import Offer, Placements
+from warehouse.ledger.store.identity import store_id
 
 
-def sky_site(
-    ledger: Ledger, plan: Plan, cloud: Cloud, store_id: str, clock: StoppableClock, purse: Purse
-) -> PolicySite:
+def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, purse: Purse) -> PolicySite:
     """The site of one run.
 
     Raises:
@@ -61,6 +60,7 @@ def sky_site(
     file = load_task(cloud.task)
     require_no_keys_in_mounts(file)
     sha, dirty = git_state()
+    own_id = store_id(ledger.store)
     images = pinned_images(ledger, plan, file)
     require_no_others(file.clouds or {str(cloud).lower() for cloud in enabled_clouds()})
     give_time_to_live(cloud.unattended_h * 3600)
@@ -76,7 +76,7 @@ def sky_site(
         @contextmanager
         def task_of(job: CellJob) -> Iterator[Any]:
             expires_s = clock.now_s() + EXPIRES_AFTER_S
-            rental = Rental(job, store_id, offer, images.get(cell_key), expires_s, sha, dirty, cloud.unattended_h)
+            rental = Rental(job, own_id, offer, images.get(cell_key), expires_s, sha, dirty, cloud.unattended_h)
             with carried(values_of(file.secret_names, job.store_url)) as mounts:
                 yield task_for(file, rental, mounts)
 
@@ -85,7 +85,7 @@ def sky_site(
 
         claims = Claims(ledger, cell_key)
         bounds = LaunchBounds(cloud.launch_h, over, lambda: claims.is_managed_by(owner_name()))
-        name = cluster_of(ledger, store_id, cell_key)
+        name = cluster_name(own_id, ledger.run_id, cell_key)
         log_path = cell_workdir(ledger.run_id, cell_key) / "launch.log"
         return SkyCluster(name, task_of, offer, log_path, lambda: clock.is_stopped, bounds)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +10,12 @@ from moto.s3.responses import S3Response
 
 
 def create_one_at_a_time() -> None:
-    """From now on, writers of one key wait for one another in this process's moto; those of other keys don't."""
+    """From now on, writers wait for one another in this process's moto."""
     put: Callable[[Any], Any] = S3Response.put_object
-    turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+    turn = threading.Lock()
 
     def put_object(self: Any) -> Any:
-        with turns[f"{self.bucket_name}/{self.parse_key_name()}"]:
+        with turn:
             return put(self)
 
     S3Response.put_object = put_object  # type: ignore[method-assign]

@@ -23,6 +23,7 @@ from tests.tasks.test_cell import processes_with
 from warehouse.dataset.snapshot import read_current
 from warehouse.ledger.clock import SYSTEM, seconds_between
 from warehouse.ledger.store import open_store
+from warehouse.ledger.store.identity import store_id
 
 CANARY, STORE_CANARY = "canary-5f1d1c3e8a", "canary-of-the-store-0c7e"
 """Stand for the hub's token and a store's secret key; no argument, and no environment but the user's, may show them."""
@@ -76,8 +77,10 @@ class Night(RentedRun):
         write_night(folder, head, ["python3", str(INSIDE.shared / "fake_engine.py")], ON_THE_NODE, techniques)
         (folder / "task.yaml").write_text(_task(places), encoding="utf-8")
         os.environ |= {name: value for name, value in lab.env.items() if name.startswith("AWS_")}
+        known_as = store_id(open_store(lab.store_url + store))  # to the flow, which has this endpoint
         os.environ["AWS_ENDPOINT_URL"] = lab.behind_url  # no weather keeps us from looking on
         super().__init__(folder, folder / "state", folder / "sweep.log", lab.store_url + store, run_id)
+        self.store_id = known_as
 
     def counts(self, cell: int) -> Path:
         return self._of_engine(cell, "jsonl")

@@ -30,7 +30,6 @@ from tests.cloud.night import Night
 from tests.command_lines import command_of
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import open_store
-from warehouse.ledger.store.identity import store_id
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow(150)]
 
@@ -96,8 +95,7 @@ def only_launch() -> None:
     sweep, store_url, run_id, cell_key = sys.argv[1:]
     plan, ledger, clock = make_plan(sweep), Ledger(open_store(store_url), run_id), StoppableClock()
     assert plan.cloud is not None
-    purse = purse_of(ledger, plan, plan.cloud, clock)
-    site = sky_site(ledger, plan, plan.cloud, store_id(ledger.store), clock, purse)
+    site = sky_site(ledger, plan, plan.cloud, clock, purse_of(ledger, plan, plan.cloud, clock))
     decision = site.choose(CellNeed(cell_key, losses=0, remaining_s=60.0, elapsed_s=0.0))
     assert isinstance(decision, Launch)
     site.cluster(cell_key, decision.offer).launch(CellJob(store_url, run_id, cell_key))

@@ -69,7 +69,7 @@ class View:
     def __init__(self, store: Store, cells: str, bodies: Bodies, shown: Shown) -> None:
         """Ask nothing yet; `cells` is the folder of the run's cells, and `shown` looks at one."""
         self._store, self._cells, self._bodies, self._shown = store, f"{cells}/", bodies, shown
-        self.url, self.storage_options = store.url, store.storage_options
+        self.url, self.location, self.storage_options = store.url, store.location, store.storage_options
         self.uri, self.put, self.put_new, self.delete = store.uri, store.put, store.put_new, store.delete
         self.age_s, self.hurry, self.clock_skew_s = store.age_s, store.hurry, store.clock_skew_s
 

@@ -23,7 +23,7 @@ from rich.console import Console
 from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, Instance, NotAsked, Sighting
 from flows.clusters.clouds.aws import AwsAccount
 from flows.clusters.clouds.gcp import GcpProject
-from flows.clusters.protocol import LABEL, cluster_name, name_by_address, names_of_store
+from flows.clusters.protocol import LABEL, cluster_name, names_of_store
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
 from flows.flow_heartbeat import HeldCells
@@ -35,12 +35,13 @@ from tests.command_lines import run_python
 from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.store.conftest import KEYS, S3Server, make_server
-from tests.warehouse.ledger.store.fake_google import twin_stores
+from tests.warehouse.ledger.store.fake_google import copy_all, twin_stores
 from warehouse.ledger.claims import FlowHeartbeat
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Heartbeat
 from warehouse.ledger.owner import owner_name
 from warehouse.ledger.placement import Placements
+from warehouse.ledger.store import open_store
 from warehouse.ledger.store.identity import store_id
 
 ELSEWHERE = "some-other-host/0a1b2c3d/4711/99"
@@ -343,20 +344,24 @@ def test_two_stores_of_one_bucket_name_never_touch_each_others_machines(
             assert [scene.ec2.state(each) == "running" for each in machines] == still_there
 
 
-@pytest.mark.parametrize("is_recorded", [True, False])
-def test_a_machine_from_before_stores_had_an_id_is_its_own_stores_while_that_has_it_recorded(
-    scene: Scene, is_recorded: bool
+@pytest.mark.parametrize("where", ["folder", "server"])
+def test_a_copy_of_a_store_neither_ends_its_machines_nor_says_that_they_are_gone(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    name = name_by_address(scene.store.url, "r1", scene.run.key)
-    instance = scene.ec2.rent(name, **{EXPIRY_LABEL: str(int(time.time()) + 3600)})
-    if is_recorded:
-        scene.placements.ask(name, OFFER, ELSEWHERE, LONG_AGO)
-        scene.flow_beats()
-        assert scene.reaped(name).done == "left"
-        scene.silence("flow.json")
-    assert scene.reaped(name).done == ("down" if is_recorded else "left")
-    assert (scene.ec2.state(instance) != "running") == is_recorded
-    assert not is_recorded or scene.is_closed()
+    with twin_stores(monkeypatch) as twins:
+        store, copy = twins if where == "server" else (scene.store, open_store(str(tmp_path / "copy")))
+        ledger = Ledger(store, "r1")
+        ledger.write_plan(scene.run.ledger.plan())
+        name = cluster_name(store_id(store), "r1", scene.run.key)
+        Placements(ledger, scene.run.key).ask(name, OFFER, ELSEWHERE, LONG_AGO)
+        machine = scene.ec2.rent(name, **{EXPIRY_LABEL: str(int(time.time()) + 3600)})
+        copy_all(store, copy)
+        for each in (copy, store):
+            assert scene.ec2.state(machine) == "running"
+            reap_store(each, scene.sky, scene.accounts, time.time(), dry_run=False, pause=lambda _: None)
+            story = Placements(Ledger(each, "r1"), scene.run.key).stories()[-1]
+            assert (story.end is None) == (each is copy)
+        assert scene.ec2.state(machine) != "running"
 
 
 def test_other_peoples_machines_are_never_touched(scene: Scene) -> None:

@@ -1,6 +1,6 @@
-"""Which store this is: random, made once in it, so that two buckets of one name at two endpoints are two stores.
+"""Which store this is: random, made once in it, so that a new one at an old one's address is another.
 
-The address counts, too: a copy in another bucket or folder holds all that the store holds, and must not take its
+Its place counts, too: a copy in another folder, bucket or server holds all that the store holds, and must not take its
 machines for its own.
 """
 
@@ -14,15 +14,15 @@ import uuid
 from warehouse.ledger.store.protocol import Store, StoreError
 
 KEY = "runs/store.json"
-"""Below `runs/`, where the keys of nodes may read. Whatever it holds is the store's, and stays."""
+"""Below `runs/`, where the keys of nodes may read. Whatever it holds, damaged or not, tells this store from others."""
 
 ID_DIGITS = 24  # 120 bits, in letters and digits that labels of every cloud take
 
 
 def known_id(store: Store) -> str | None:
-    """The store's id, `ID_DIGITS` of `digits`; None: nothing has begun in it yet."""
+    """The store's id, `ID_DIGITS` of `digits`; None: it has none, so nothing was rented for it. Only reads."""
     said = store.get(KEY)
-    return None if said is None else digits(f"{store.url}\n".encode() + said, ID_DIGITS)
+    return None if said is None else digits(f"{store.location}\n".encode() + said, ID_DIGITS)
 
 
 def store_id(store: Store) -> str:

@@ -39,6 +39,11 @@ class LocalStore:
         """The folder's absolute path."""
         return str(self.root)
 
+    @property
+    def location(self) -> str:
+        """The folder itself, also where a link leads to it."""
+        return str(self.root.resolve())
+
     def uri(self, key: str) -> str:
         """The file's absolute path."""
         return str(self._path(key))

@@ -26,7 +26,6 @@ LEAST_AGE_S = -2.0  # of a fresh object: both moments are told in whole seconds
 
 STAY_REMEDY = "give the keys DeleteObject below probe/, a lifecycle rule there, or leave it: nothing else is deleted"
 OTHER_REMEDY = "use AWS S3, gs://, Ceph, Cloudflare R2, MinIO or a local folder: results could be overwritten here"
-NTP_REMEDY = "set the clocks of the store's servers, and of a proxy before them: live work would look silent"
 
 
 class Check(NamedTuple):
@@ -91,30 +90,29 @@ def _proof(store: Store, keys: Sequence[str]) -> list[Check]:
     began_s = time.monotonic()
     winners = [_race(store, key) for key in keys]
     late = store.put_new(keys[-1], b"late")
+    won = next((len(told) for told in winners if len(told) != 1), 1)
     is_kept = store.get(keys[-1]) in winners[-1]
-    created, most = all(winners), max(map(len, winners))
     return [
-        Check("create works", created, f"a new key was {'created' if created else 'refused'}", _unless(created)),
-        Check(
+        _judged(
             "create-only is honoured",
             not late,
             "it ignores create-only writes (If-None-Match): a second writer silently replaced the first"
             if late
             else "a second create of the same key was refused",
-            _unless(not late),
+            OTHER_REMEDY,
         ),
-        Check(
+        _judged(
             "a race has one winner",
-            most == 1 and is_kept,
-            f"{most} of {RACERS} writers of one key at once won{'' if is_kept else ', and the key has other bytes'}",
-            _unless(most == 1 and is_kept),
+            won == 1 and is_kept,
+            f"{won} of {RACERS} writers of one key at once won{'' if is_kept else ', and the key has other bytes'}",
+            OTHER_REMEDY,
         ),
         *_clock_checks(store, keys[-1], began_s),
     ]
 
 
-def _unless(ok: bool) -> str:
-    return "" if ok else OTHER_REMEDY
+def _judged(name: str, ok: bool, detail: str, remedy: str) -> Check:
+    return Check(name, ok, detail, "" if ok else remedy)
 
 
 def _race(store: Store, key: str) -> list[bytes]:
@@ -132,21 +130,21 @@ def _race(store: Store, key: str) -> list[bytes]:
 
 def _clock_checks(store: Store, key: str, began_s: float) -> list[Check]:
     """Of a key that was written since `began_s` (`time.monotonic`)."""
-    age_s = store.age_s(key)
+    age_s, skew_s = store.age_s(key), store.clock_skew_s()
     most_s = MOST_SKEW_S + time.monotonic() - began_s
-    is_young = age_s is not None and LEAST_AGE_S <= age_s <= most_s
     age = "not there" if age_s is None else f"{age_s:.0f} s old by the store's own clock"
-    bound = f", and at most {MOST_SKEW_S:.0f} s are accepted"
-    skew_s = store.clock_skew_s()
-    agrees = abs(skew_s) <= MOST_SKEW_S
-    said = f"the store's clock is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} this machine's"
-    remedy = "set this machine's clock (`timedatectl set-ntp true`), or the store's"
+    skew = f"{abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} this machine's"
     return [
-        Check(
+        _judged(
             "the store's clock moves with its writes",
-            is_young,
-            f"a fresh object is {age}{'' if is_young else bound}",
-            "" if is_young else NTP_REMEDY,
+            age_s is not None and LEAST_AGE_S <= age_s <= most_s,
+            f"a fresh object is {age} ({LEAST_AGE_S:.0f} to {MOST_SKEW_S:.0f} s are accepted)",
+            "set the clocks of the store's servers, and of a proxy before them: live work would look silent",
         ),
-        Check("clocks agree", agrees, f"{said}{'' if agrees else bound}", "" if agrees else remedy),
+        _judged(
+            "clocks agree",
+            abs(skew_s) <= MOST_SKEW_S,
+            f"the store's clock is {skew} (at most {MOST_SKEW_S:.0f} s are accepted)",
+            "set this machine's clock (`timedatectl set-ntp true`), or the store's",
+        ),
     ]

@@ -50,6 +50,10 @@ class Store(Protocol):
         """The address this store was opened with."""
 
     @property
+    def location(self) -> str:
+        """Where it is: `url` and the server behind it, whatever way leads there. A copy has another one."""
+
+    @property
     def storage_options(self) -> dict[str, str] | None:
         """What polars needs to read `uri(key)`; None for a local folder."""
 

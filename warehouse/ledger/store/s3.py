@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
@@ -125,6 +126,12 @@ class S3Store:
     def url(self) -> str:
         """The address, with its prefix."""
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+
+    @property
+    def location(self) -> str:
+        """The address with its server's name; Amazon's are one server, where a bucket's name is nobody else's."""
+        server = urlsplit(self._client.meta.endpoint_url).netloc.lower()
+        return self.url if server.endswith(".amazonaws.com") else f"{self.url} at {server}"
 
     @property
     def storage_options(self) -> dict[str, str] | None:

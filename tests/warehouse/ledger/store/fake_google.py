@@ -140,3 +140,9 @@ def twin_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Store]]:
             monkeypatch.setenv("GS_ENDPOINT_URL", url)
             stores.append(open_store("gs://results/specsweep"))
         yield stores
+
+
+def copy_all(store: Store, copy: Store) -> None:
+    """Every object of one store into another, as `aws s3 sync` or `cp -r` would."""
+    for key in store.list(""):
+        copy.put(key, store.get(key) or b"")

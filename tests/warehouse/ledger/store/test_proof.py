@@ -56,8 +56,8 @@ class OffClock(FakeGoogle):
 @pytest.mark.parametrize(
     ("clock_s", "proxy_s", "said"),
     [
-        (90.0, 0.0, r"the store's clock is \d+ s ahead of this machine's, .* 30 s .*; set this machine's clock"),
-        (-90.0, 0.0, r"the store's clock is \d+ s behind this machine's, .* 30 s .*; set this machine's clock"),
+        (90.0, 0.0, r"the store's clock is \d+ s ahead of this machine's .* 30 s .*; set this machine's clock"),
+        (-90.0, 0.0, r"the store's clock is \d+ s behind this machine's .* 30 s .*; set this machine's clock"),
         (0.0, 90.0, r"a fresh object is \d+ s old .* 30 s .*; set the clocks of the store's servers"),
         (0.0, -90.0, r"a fresh object is -\d+ s old .* 30 s .*; set the clocks of the store's servers"),
         (10.0, 0.0, None),
