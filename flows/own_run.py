@@ -1,7 +1,7 @@
 """What a flow asks about itself: was its run cancelled, does Prefect hear how it ended, does another night live?
 
-Prefect 3.8.8 listens for a cancel in the worker and beside each flow. Both stop for good when the server was away for
-half a minute. So the flow asks, too. A server that does not answer is a missing witness: it ends nothing.
+Prefect 3.8.8 listens for a cancel in the worker, which stops for good when the server was away for half a minute. So
+the flow asks, too. A server that does not answer is a missing witness: it ends nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from configs.errors import SpecsweepError
 from flows.flow_heartbeat import HeldCells
 from warehouse.ledger.claims import ManagedElsewhere
 from warehouse.ledger.commits import Ledger
+from warehouse.ledger.owner import in_words
 from warehouse.ledger.store import Store
 
 ASK_PREFECT_S = 10.0  # as often as Prefect's own listeners; a cancel has 30 s where those still listen
@@ -32,7 +33,7 @@ ANSWER_S = 30.0  # for one answer; a server whose database is locked takes long
 LOG = logging.getLogger(__name__)
 
 
-def _asked_about() -> UUID | None:
+def _own_id() -> UUID | None:
     """This process's flow run; None: there is none, or its server is its own and ends with it."""
     return UUID(runtime.flow_run.id) if PREFECT_API_URL.value() and runtime.flow_run.id else None
 
@@ -42,52 +43,50 @@ def _client() -> SyncPrefectClient:
     return get_client(sync_client=True, httpx_settings={"timeout": ANSWER_S})
 
 
-class OwnRun:
-    """Asks Prefect about this process's flow run. Use as a context manager around what a cancel must end."""
+@contextmanager
+def cancel_heard(stop: Callable[[str], None], tell: Callable[[str], None]) -> Iterator[None]:
+    """Ask Prefect about this process's flow run, at once and again and again until the block ends.
 
-    def __init__(self, stop: Callable[[str], None], tell: Callable[[str], None]) -> None:
-        """`stop` gets why the flow must end; `tell` gets why Prefect can't be asked, each sentence once in a row."""
-        self._stop, self._tell = stop, tell
-        self._id, self._over = _asked_about(), threading.Event()
-        # Prefect's settings are in the context
-        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name="own-run", daemon=True)
+    `stop` gets why the flow must end; `tell` gets why Prefect can't be asked, each sentence once in a row.
+    """
+    over = threading.Event()
 
-    def __enter__(self) -> OwnRun:
-        if self._id is not None:
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()  # it is not waited for: an answer may take long
-
-    def _run(self) -> None:
+    def ask(own: UUID) -> None:
         last = ""
-        while not self._over.wait(ASK_PREFECT_S):
+        while not over.is_set():
             said = ""
             try:
-                self._heed()
+                _heed(own, stop, over)
             except Exception as error:  # whatever ails Prefect's server, nodes that measure well know nothing of it
                 said = f"{type(error).__name__}: {error}"
             if said and said != last:
-                self._tell(f"Prefect can't be asked whether the run was cancelled, and the run goes on: {said}")
+                tell(f"Prefect can't be asked whether the run was cancelled, and the run goes on: {said}")
             last = said
+            over.wait(ASK_PREFECT_S)
 
-    def _heed(self) -> None:
-        assert self._id is not None
-        with _client() as client:
-            state = client.read_flow_run(self._id).state
-            if state is None or self._over.is_set():
-                return
-            if state.is_cancelling() or state.is_cancelled():
-                self._stop("the run was cancelled in Prefect")
-            elif state.is_crashed() or state.is_scheduled():
-                # `flows.automations` took a server's absence for the run's silence, and would start it a second time
-                client.set_flow_run_state(self._id, Running(message="it was taken for dead, and lives"), force=True)
+    if (own := _own_id()) is not None:  # Prefect's settings are in the context
+        threading.Thread(target=copy_context().run, args=(ask, own), name="own-run", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()  # the thread is not waited for: an answer may take long
+
+
+def _heed(own: UUID, stop: Callable[[str], None], over: threading.Event) -> None:
+    with _client() as client:
+        state = client.read_flow_run(own).state
+        if state is None or over.is_set():
+            return
+        if state.is_cancelling() or state.is_cancelled():
+            stop("the run was cancelled in Prefect")
+        elif state.is_crashed() or state.is_scheduled():
+            # `flows.automations` took a server's absence for the run's silence, and would start it a second time
+            client.set_flow_run_state(own, Running(message="it was taken for dead, and lives"), force=True)
 
 
 def until_prefect_answers() -> None:
     """Wait until Prefect can be told how the flow ends, `PREFECT_AWAY_S` at most; what is rented must be down."""
-    own, until_s = _asked_about(), time.monotonic() + PREFECT_AWAY_S
+    own, until_s = _own_id(), time.monotonic() + PREFECT_AWAY_S
     while own is not None and time.monotonic() < until_s:
         try:
             with _client() as client:
@@ -108,16 +107,14 @@ def only_night(store: Store, sweep: str, tell: Callable[[str], None], *, again: 
 
     `again`: the flow run was started before. It waits instead, as its own earlier process may still count as alive.
     """
-    nights = Ledger(store, sweep)
-    nights.root = f"sweeps/{sweep}"  # beside the runs: each night is one of its own
-    with HeldCells(nights, tell) as held, ExitStack() as night:
+    with HeldCells(Ledger(store, sweep, under="sweeps"), tell) as held, ExitStack() as night:
         while True:
             try:
                 night.enter_context(held.managing("night"))
                 break
             except ManagedElsewhere as other:
                 if not again:
-                    said = f"an earlier night of {sweep} still runs ({other.owner}): this one ends"
+                    said = f"an earlier night of {sweep} still runs ({in_words(other.owner)}): this one ends"
                     raise AnotherNight(said) from other
             time.sleep(ASK_PREFECT_S)
         yield

@@ -9,7 +9,7 @@ import pytest
 
 from flows.own_run import AnotherNight, only_night
 from tests.tasks.test_cell import wait_until
-from warehouse.ledger.owner import owner_name
+from warehouse.ledger.owner import in_words, owner_name
 from warehouse.ledger.runs import run_ids
 from warehouse.ledger.store import Store, open_store
 
@@ -29,7 +29,7 @@ def test_a_night_is_refused_while_an_earlier_one_of_its_sweep_lives_and_says_who
         with pytest.raises(AnotherNight) as refused:
             begin_and_end(store, "nightly")
         begin_and_end(store, "another-sweep")
-    assert owner_name() in str(refused.value) and "\n" not in str(refused.value)
+    assert in_words(owner_name()) in str(refused.value) and "\n" not in str(refused.value)
     begin_and_end(store, "nightly")
     assert run_ids(store) == [], "no reader takes it for a run"
 

@@ -26,6 +26,7 @@ from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.ledger.runs import run_ids
 
 AWAY_S = 20.0
+DEAF_S = 40.0  # after which Prefect's worker listens for no cancel any more
 LEASE_S = 300.0  # of Prefect's deployment limits, renewed every 225 s
 STEPS = ("smoke", "throughput", "parity", "eval-tiny")
 
@@ -98,30 +99,42 @@ def locked(session: PrefectSession) -> Iterator[None]:
             database.execute("rollback")
 
 
-@pytest.mark.parametrize(
-    ("fault", "away_s", "token_s"),
-    [
-        pytest.param(killed, 0.0, 0.05, id="restarted", marks=pytest.mark.slow(60)),
-        pytest.param(killed, AWAY_S, 0.05, id="away", marks=pytest.mark.slow(80)),
-        pytest.param(frozen, AWAY_S, 0.05, id="frozen", marks=pytest.mark.slow(80)),
-        pytest.param(locked, AWAY_S, 0.05, id="locked", marks=pytest.mark.slow(80)),
-        # longer than the silence after which the automations take the run for dead, too
-        pytest.param(killed, LEASE_S + 30, 0.2, id="away for longer than a lease", marks=pytest.mark.slow(420)),
-    ],
-)
-def test_a_run_goes_on_while_prefects_server_is_away(
-    tmp_path: Path, fault: Callable[[PrefectSession], AbstractContextManager[None]], away_s: float, token_s: float
+def lives_through(
+    run: FakeRun, session: PrefectSession, fault: Callable[[PrefectSession], AbstractContextManager[None]], for_s: float
+) -> None:
+    """The server is away for so long, and the runner does not end."""
+    with fault(session):
+        over_s = time.monotonic() + for_s
+        wait_until(lambda: time.monotonic() > over_s or run.attempts(), "the server to come back", for_s + PATIENCE_S)
+    wait_until(lambda: answers(session), "the server", PATIENCE_S)
+    assert not run.attempts(), "the runner was ended, or was done before the server was back"
+
+
+@pytest.mark.slow(150)
+def test_a_server_that_is_killed_frozen_locked_and_restarted_ends_nothing_and_a_cancel_is_heard_afterwards(
+    tmp_path: Path,
 ) -> None:
     run = FakeRun(tmp_path)
-    with serving(run, token_s) as session:
+    with serving(run, token_s=0.2) as session:
         flow_run = begin(session, run, "sweep/demo", "r1")
         wait_until(lambda: run.leases.current() is not None, "the node's lease", PATIENCE_S)
-        with fault(session):
-            over_s = time.monotonic() + away_s
-            wait_until(lambda: time.monotonic() > over_s or run.attempts(), "the server to come back", PATIENCE_S * 2)
-            assert not run.attempts(), "the runner was ended, or was done before the server was back"
+        for fault, for_s in ((killed, DEAF_S), (frozen, AWAY_S), (locked, AWAY_S), (killed, 0.0), (killed, 0.0)):
+            lives_through(run, session, fault, for_s)
+        assert run.ledger.read_commit(run.key, "smoke") is not None, "it measured meanwhile"
+        enter(session, flow_run, "CANCELLING")
+        wait_until(lambda: is_in(session, flow_run, "CANCELLED"), "the run to hear it", PATIENCE_S, SELDOM_S)
+    assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
+    assert processes_with(str(run.state)) == []
+
+
+@pytest.mark.slow(420)
+def test_a_run_is_completed_though_the_server_was_away_for_longer_than_any_lease_or_heartbeat(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path)
+    with serving(run, token_s=0.2) as session:
+        flow_run = begin(session, run, "sweep/demo", "r1")
+        wait_until(lambda: run.leases.current() is not None, "the node's lease", PATIENCE_S)
+        lives_through(run, session, killed, LEASE_S + 30)
         (run.folder / "hurry").touch()
-        wait_until(lambda: answers(session), "the server", PATIENCE_S)
         wait_until(lambda: is_in(session, flow_run, "COMPLETED"), "the run to end", PATIENCE_S, SELDOM_S)
     assert all(run.commit(step) for step in STEPS)
     assert [attempt.outcome for attempt in run.attempts()] == ["completed"], "one runner measured all"
