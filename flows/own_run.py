@@ -6,7 +6,6 @@ the flow asks, too. A server that does not answer is a missing witness: it ends 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,8 +28,6 @@ from warehouse.ledger.store import Store
 ASK_PREFECT_S = 10.0  # as often as Prefect's own listeners; a cancel has 30 s where those still listen
 PREFECT_AWAY_S = 3600.0  # how long a flow whose clusters are down waits to say how it ended
 ANSWER_S = 30.0  # for one answer; a server whose database is locked takes long
-
-LOG = logging.getLogger(__name__)
 
 
 def _own_id() -> UUID | None:
@@ -84,16 +81,18 @@ def _heed(own: UUID, stop: Callable[[str], None], over: threading.Event) -> None
             client.set_flow_run_state(own, Running(message="it was taken for dead, and lives"), force=True)
 
 
-def until_prefect_answers() -> None:
+def until_prefect_answers(tell: Callable[[str], None]) -> None:
     """Wait until Prefect can be told how the flow ends, `PREFECT_AWAY_S` at most; what is rented must be down."""
-    own, until_s = _own_id(), time.monotonic() + PREFECT_AWAY_S
+    own, until_s, last = _own_id(), time.monotonic() + PREFECT_AWAY_S, ""
     while own is not None and time.monotonic() < until_s:
         try:
             with _client() as client:
                 client.read_flow_run(own)
                 return
         except Exception as error:  # the run is published, whatever Prefect knows of it
-            LOG.warning("Prefect does not answer, and is waited for: %s: %s", type(error).__name__, error)
+            if (said := f"{type(error).__name__}: {error}") != last:
+                tell(f"Prefect can't be told how the run ended, and is waited for: {said}")
+            last = said
         time.sleep(ASK_PREFECT_S)
 
 
@@ -107,14 +106,18 @@ def only_night(store: Store, sweep: str, tell: Callable[[str], None], *, again: 
 
     `again`: the flow run was started before. It waits instead, as its own earlier process may still count as alive.
     """
+    last = ""
     with HeldCells(Ledger(store, sweep, under="sweeps"), tell) as held, ExitStack() as night:
         while True:
             try:
                 night.enter_context(held.managing("night"))
                 break
             except ManagedElsewhere as other:
+                said = f"an earlier night of {sweep} still runs ({in_words(other.owner)})"
                 if not again:
-                    said = f"an earlier night of {sweep} still runs ({in_words(other.owner)}): this one ends"
-                    raise AnotherNight(said) from other
+                    raise AnotherNight(f"{said}: this one ends") from other
+                if said != last:
+                    tell(f"{said}: waiting for it")
+                last = said
             time.sleep(ASK_PREFECT_S)
         yield

@@ -229,6 +229,6 @@ def publish_results(store: Store, run_id: str) -> str:
         return write_report(store), result_rows(store, run_id), answers_of(store, run_id)
 
     report, rows, found = until_back(published, partial(StoppableClock().sleep, AWAY_POLL_S))
-    until_prefect_answers()
+    until_prefect_answers(get_run_logger().warning)
     shown("the results are", partial(show_results, run_id, rows, found, report), get_run_logger().warning)
     return report

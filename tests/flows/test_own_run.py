@@ -19,8 +19,8 @@ def store(tmp_path: Path) -> Store:
     return open_store(str(tmp_path))
 
 
-def begin_and_end(store: Store, sweep: str, *, again: bool = False) -> None:
-    with only_night(store, sweep, print, again=again):
+def begin_and_end(store: Store, sweep: str) -> None:
+    with only_night(store, sweep, print, again=False):
         pass
 
 
@@ -42,16 +42,16 @@ def test_a_night_that_fails_leaves_the_next_one_free(store: Store) -> None:
 
 def test_one_that_crashed_and_is_started_again_waits(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flows.own_run.ASK_PREFECT_S", 0.01)
-    over = threading.Event()
+    over, told = threading.Event(), list[str]()
 
     def continued() -> None:
-        begin_and_end(store, "nightly", again=True)
-        over.set()
+        with only_night(store, "nightly", told.append, again=True):
+            over.set()
 
     thread = threading.Thread(target=continued, daemon=True)
     with only_night(store, "nightly", print, again=False):
         thread.start()
-        wait_until(thread.is_alive, "it waits")
+        wait_until(lambda: told, "it says that it waits")
         assert not over.is_set()
     assert over.wait(60)
     thread.join(60)
