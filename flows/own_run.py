@@ -1,7 +1,7 @@
 """What a flow asks about itself: was its run cancelled, does Prefect hear how it ended, does another night live?
 
-Prefect 3.8.8 listens for a cancel in the worker, which stops for good when the server was away for half a minute. So
-the flow asks, too. A server that does not answer is a missing witness: it ends nothing.
+Prefect 3.8.8 listens for a cancel in the worker and beside each flow. Both stop for good when the server was away for
+half a minute. So the flow asks, too. A server that does not answer is a missing witness: it ends nothing.
 """
 
 from __future__ import annotations
@@ -40,25 +40,35 @@ def _client() -> SyncPrefectClient:
     return get_client(sync_client=True, httpx_settings={"timeout": ANSWER_S})
 
 
+def _once_in_a_row(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Tell a text unless it is the one before or empty."""
+    last = ""
+
+    def told(text: str) -> None:
+        nonlocal last
+        if text not in ("", last):
+            tell(text)
+        last = text
+
+    return told
+
+
 @contextmanager
 def cancel_heard(stop: Callable[[str], None], tell: Callable[[str], None]) -> Iterator[None]:
     """Ask Prefect about this process's flow run, at once and again and again until the block ends.
 
     `stop` gets why the flow must end; `tell` gets why Prefect can't be asked, each sentence once in a row.
     """
-    over = threading.Event()
+    over, told = threading.Event(), _once_in_a_row(tell)
 
     def ask(own: UUID) -> None:
-        last = ""
         while not over.is_set():
-            said = ""
             try:
                 _heed(own, stop, over)
+                told("")
             except Exception as error:  # whatever ails Prefect's server, nodes that measure well know nothing of it
                 said = f"{type(error).__name__}: {error}"
-            if said and said != last:
-                tell(f"Prefect can't be asked whether the run was cancelled, and the run goes on: {said}")
-            last = said
+                told(f"Prefect can't be asked whether the run was cancelled, and the run goes on: {said}")
             over.wait(ASK_PREFECT_S)
 
     if (own := _own_id()) is not None:  # Prefect's settings are in the context
@@ -83,16 +93,14 @@ def _heed(own: UUID, stop: Callable[[str], None], over: threading.Event) -> None
 
 def until_prefect_answers(tell: Callable[[str], None]) -> None:
     """Wait until Prefect can be told how the flow ends, `PREFECT_AWAY_S` at most; what is rented must be down."""
-    own, until_s, last = _own_id(), time.monotonic() + PREFECT_AWAY_S, ""
+    own, until_s, told = _own_id(), time.monotonic() + PREFECT_AWAY_S, _once_in_a_row(tell)
     while own is not None and time.monotonic() < until_s:
         try:
             with _client() as client:
                 client.read_flow_run(own)
                 return
         except Exception as error:  # the run is published, whatever Prefect knows of it
-            if (said := f"{type(error).__name__}: {error}") != last:
-                tell(f"Prefect can't be told how the run ended, and is waited for: {said}")
-            last = said
+            told(f"Prefect can't be told how the run ended, and is waited for: {type(error).__name__}: {error}")
         time.sleep(ASK_PREFECT_S)
 
 
@@ -106,7 +114,7 @@ def only_night(store: Store, sweep: str, tell: Callable[[str], None], *, again: 
 
     `again`: the flow run was started before. It waits instead, as its own earlier process may still count as alive.
     """
-    last = ""
+    told = _once_in_a_row(tell)
     with HeldCells(Ledger(store, sweep, under="sweeps"), tell) as held, ExitStack() as night:
         while True:
             try:
@@ -116,8 +124,6 @@ def only_night(store: Store, sweep: str, tell: Callable[[str], None], *, again: 
                 said = f"an earlier night of {sweep} still runs ({in_words(other.owner)})"
                 if not again:
                     raise AnotherNight(f"{said}: this one ends") from other
-                if said != last:
-                    tell(f"{said}: waiting for it")
-                last = said
+                told(f"{said}: waiting for it")
             time.sleep(ASK_PREFECT_S)
         yield
