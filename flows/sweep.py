@@ -141,7 +141,8 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
 
     shown("the progress bar is", show_bar, tell)
     renewed = expiry_renewed(ledger, plan, own_id, tell)
-    with cancel_heard(stop, tell), renewed as attend, HeldCells(ledger, tell, attend) as held, pool:
+    # whoever is ending, for whatever reason, says no more that it lives
+    with renewed as attend, HeldCells(ledger, tell, attend) as held, pool, cancel_heard(stop, tell):
         context = run_context_for(ledger, plan, own_id, clock, held, tell)
         settle_and_require_budget(ledger, plan, context)
         adopted = open_cells(ledger) if plan.cloud is not None else set()
