@@ -1,11 +1,14 @@
 """What a flow asks about itself: was its run cancelled, does Prefect hear how it ended, does another night live?
 
 Prefect 3.8.8 listens for a cancel in the worker and beside each flow. Both stop for good when the server was away for
-half a minute. So the flow asks, too. A server that does not answer is a missing witness: it ends nothing.
+half a minute. So the flow asks, too. A server that does not answer is a missing witness: it ends nothing. Nor does a
+worker that is gone, which read what the flow prints.
 """
 
 from __future__ import annotations
 
+import os
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +31,23 @@ from warehouse.ledger.store import Store
 ASK_PREFECT_S = 10.0  # as often as Prefect's own listeners; a cancel has 30 s where those still listen
 PREFECT_AWAY_S = 3600.0  # how long a flow whose clusters are down waits to say how it ended
 ANSWER_S = 30.0  # for one answer; a server whose database is locked takes long
+
+
+def outlive_reader() -> None:
+    """Drop what this process prints once nobody reads it: rich, which prints Prefect's logs, would end the process."""
+
+    def watch() -> None:
+        poll, read = select.poll(), {1, 2}
+        for stream in read:
+            poll.register(stream, 0)  # only that its reader is gone
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        while read:
+            for stream, _ in poll.poll():
+                os.dup2(nowhere, stream)
+                poll.unregister(stream)
+                read.remove(stream)
+
+    threading.Thread(target=watch, name="outlive-reader", daemon=True).start()
 
 
 def _own_id() -> UUID | None:

@@ -32,7 +32,7 @@ from flows.cell import CellOutcome, measure_cell
 from flows.clock import FlowStopped, StoppableClock
 from flows.dropping import drop_what_is_out
 from flows.flow_heartbeat import HeldCells
-from flows.own_run import AnotherNight, cancel_heard, only_night, until_prefect_answers
+from flows.own_run import AnotherNight, cancel_heard, only_night, outlive_reader, until_prefect_answers
 from flows.plans import make_plan, record_run, store_url
 from flows.prefect_view import SweepChoice, cell_state, run_name, show_results, shown, step_state, tag_run
 from flows.preflight import require_datasets, require_machine, require_rehearsed
@@ -73,6 +73,7 @@ def sweep(
         Where the report is; Cancelled if it was cancelled, or ends at once.
     """
     guard_logs()
+    outlive_reader()
     if (count := runtime.flow_run.run_count or 0) > MAX_FLOW_RUNS:
         raise SweepIncomplete(f"this flow run was started {count} times: look at its log before starting another")
     plan = make_plan(name)

@@ -1,12 +1,15 @@
-"""Of the nights of a sweep one runs: a claim in the store says which."""
+"""Of the nights of a sweep one runs: a claim in the store says which. A flow whose worker is gone goes on."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
+from configs.checkout import ROOT
 from flows.own_run import AnotherNight, only_night
 from tests.tasks.test_cell import wait_until
 from warehouse.ledger.owner import in_words, owner_name
@@ -55,3 +58,30 @@ def test_one_that_crashed_and_is_started_again_waits(store: Store, monkeypatch: 
         assert not over.is_set()
     assert over.wait(60)
     thread.join(60)
+
+
+PRINTS = """
+import os, sys, time
+from pathlib import Path
+from rich.console import Console
+from flows.own_run import outlive_reader
+
+outlive_reader()
+print("ready", flush=True)
+while {os.readlink(f"/proc/self/fd/{stream}") for stream in (1, 2)} != {os.devnull}:
+    time.sleep(0.01)
+Console(file=sys.stderr).print("what Prefect logs")
+print("what SkyPilot prints", flush=True)
+Path(sys.argv[1]).touch()
+"""
+
+
+@pytest.mark.slow(5)
+def test_who_prints_to_a_worker_that_is_killed_goes_on(tmp_path: Path) -> None:
+    argv, pipe = [sys.executable, "-c", PRINTS, str(tmp_path / "lived")], subprocess.PIPE
+    with subprocess.Popen(argv, cwd=ROOT, stdout=pipe, stderr=pipe) as flow:
+        assert flow.stdout is not None and flow.stderr is not None
+        assert flow.stdout.readline() == b"ready\n"
+        flow.stdout.close()
+        flow.stderr.close()
+        assert flow.wait(120) == 0 and (tmp_path / "lived").exists()
