@@ -1,12 +1,14 @@
 """What a flow asks about itself: was its run cancelled, does Prefect hear how it ended, does another night live?
 
 Prefect 3.8.8 listens for a cancel in the worker and beside each flow. Both stop for good when the server was away for
-half a minute. So the flow asks, too. A server that does not answer is a missing witness: it ends nothing.
+half a minute. So the flow asks, too. A server that does not answer is a missing witness: it ends nothing. Nor does a
+worker that is gone, which read what the flow prints.
 """
 
 from __future__ import annotations
 
-import logging
+import os
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,16 +25,32 @@ from configs.errors import SpecsweepError
 from flows.flow_heartbeat import HeldCells
 from warehouse.ledger.claims import ManagedElsewhere
 from warehouse.ledger.commits import Ledger
+from warehouse.ledger.owner import in_words
 from warehouse.ledger.store import Store
 
 ASK_PREFECT_S = 10.0  # as often as Prefect's own listeners; a cancel has 30 s where those still listen
 PREFECT_AWAY_S = 3600.0  # how long a flow whose clusters are down waits to say how it ended
 ANSWER_S = 30.0  # for one answer; a server whose database is locked takes long
 
-LOG = logging.getLogger(__name__)
+
+def outlive_reader() -> None:
+    """Drop what this process prints once nobody reads it: rich, which prints Prefect's logs, would end the process."""
+
+    def watch() -> None:
+        poll, read = select.poll(), {1, 2}
+        for stream in read:
+            poll.register(stream, 0)  # only that its reader is gone
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        while read:
+            for stream, _ in poll.poll():
+                os.dup2(nowhere, stream)
+                poll.unregister(stream)
+                read.remove(stream)
+
+    threading.Thread(target=watch, name="outlive-reader", daemon=True).start()
 
 
-def _asked_about() -> UUID | None:
+def _own_id() -> UUID | None:
     """This process's flow run; None: there is none, or its server is its own and ends with it."""
     return UUID(runtime.flow_run.id) if PREFECT_API_URL.value() and runtime.flow_run.id else None
 
@@ -42,59 +60,67 @@ def _client() -> SyncPrefectClient:
     return get_client(sync_client=True, httpx_settings={"timeout": ANSWER_S})
 
 
-class OwnRun:
-    """Asks Prefect about this process's flow run. Use as a context manager around what a cancel must end."""
+def _once_in_a_row(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Tell a text unless it is the one before or empty."""
+    last = ""
 
-    def __init__(self, stop: Callable[[str], None], tell: Callable[[str], None]) -> None:
-        """`stop` gets why the flow must end; `tell` gets why Prefect can't be asked, each sentence once in a row."""
-        self._stop, self._tell = stop, tell
-        self._id, self._over = _asked_about(), threading.Event()
-        # Prefect's settings are in the context
-        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name="own-run", daemon=True)
+    def told(text: str) -> None:
+        nonlocal last
+        if text not in ("", last):
+            tell(text)
+        last = text
 
-    def __enter__(self) -> OwnRun:
-        if self._id is not None:
-            self._thread.start()
-        return self
+    return told
 
-    def __exit__(self, *_: object) -> None:
-        self._over.set()  # it is not waited for: an answer may take long
 
-    def _run(self) -> None:
-        last = ""
-        while not self._over.wait(ASK_PREFECT_S):
-            said = ""
+@contextmanager
+def cancel_heard(stop: Callable[[str], None], tell: Callable[[str], None]) -> Iterator[None]:
+    """Ask Prefect about this process's flow run, at once and again and again until the block ends.
+
+    `stop` gets why the flow must end; `tell` gets why Prefect can't be asked, each sentence once in a row.
+    """
+    over, told = threading.Event(), _once_in_a_row(tell)
+
+    def ask(own: UUID) -> None:
+        while not over.is_set():
             try:
-                self._heed()
+                _heed(own, stop, over)
+                told("")
             except Exception as error:  # whatever ails Prefect's server, nodes that measure well know nothing of it
                 said = f"{type(error).__name__}: {error}"
-            if said and said != last:
-                self._tell(f"Prefect can't be asked whether the run was cancelled, and the run goes on: {said}")
-            last = said
+                told(f"Prefect can't be asked whether the run was cancelled, and the run goes on: {said}")
+            over.wait(ASK_PREFECT_S)
 
-    def _heed(self) -> None:
-        assert self._id is not None
-        with _client() as client:
-            state = client.read_flow_run(self._id).state
-            if state is None or self._over.is_set():
-                return
-            if state.is_cancelling() or state.is_cancelled():
-                self._stop("the run was cancelled in Prefect")
-            elif state.is_crashed() or state.is_scheduled():
-                # `flows.automations` took a server's absence for the run's silence, and would start it a second time
-                client.set_flow_run_state(self._id, Running(message="it was taken for dead, and lives"), force=True)
+    if (own := _own_id()) is not None:  # Prefect's settings are in the context
+        threading.Thread(target=copy_context().run, args=(ask, own), name="own-run", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()  # the thread is not waited for: an answer may take long
 
 
-def until_prefect_answers() -> None:
+def _heed(own: UUID, stop: Callable[[str], None], over: threading.Event) -> None:
+    with _client() as client:
+        state = client.read_flow_run(own).state
+        if state is None or over.is_set():
+            return
+        if state.is_cancelling() or state.is_cancelled():
+            stop("the run was cancelled in Prefect")
+        elif state.is_crashed() or state.is_scheduled():
+            # `flows.automations` took a server's absence for the run's silence, and would start it a second time
+            client.set_flow_run_state(own, Running(message="it was taken for dead, and lives"), force=True)
+
+
+def until_prefect_answers(tell: Callable[[str], None]) -> None:
     """Wait until Prefect can be told how the flow ends, `PREFECT_AWAY_S` at most; what is rented must be down."""
-    own, until_s = _asked_about(), time.monotonic() + PREFECT_AWAY_S
+    own, until_s, told = _own_id(), time.monotonic() + PREFECT_AWAY_S, _once_in_a_row(tell)
     while own is not None and time.monotonic() < until_s:
         try:
             with _client() as client:
                 client.read_flow_run(own)
                 return
         except Exception as error:  # the run is published, whatever Prefect knows of it
-            LOG.warning("Prefect does not answer, and is waited for: %s: %s", type(error).__name__, error)
+            told(f"Prefect can't be told how the run ended, and is waited for: {type(error).__name__}: {error}")
         time.sleep(ASK_PREFECT_S)
 
 
@@ -108,16 +134,16 @@ def only_night(store: Store, sweep: str, tell: Callable[[str], None], *, again: 
 
     `again`: the flow run was started before. It waits instead, as its own earlier process may still count as alive.
     """
-    nights = Ledger(store, sweep)
-    nights.root = f"sweeps/{sweep}"  # beside the runs: each night is one of its own
-    with HeldCells(nights, tell) as held, ExitStack() as night:
+    told = _once_in_a_row(tell)
+    with HeldCells(Ledger(store, sweep, under="sweeps"), tell) as held, ExitStack() as night:
         while True:
             try:
                 night.enter_context(held.managing("night"))
                 break
             except ManagedElsewhere as other:
+                said = f"an earlier night of {sweep} still runs ({in_words(other.owner)})"
                 if not again:
-                    said = f"an earlier night of {sweep} still runs ({other.owner}): this one ends"
-                    raise AnotherNight(said) from other
+                    raise AnotherNight(f"{said}: this one ends") from other
+                told(f"{said}: waiting for it")
             time.sleep(ASK_PREFECT_S)
         yield

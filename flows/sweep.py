@@ -32,7 +32,7 @@ from flows.cell import CellOutcome, measure_cell
 from flows.clock import FlowStopped, StoppableClock
 from flows.dropping import drop_what_is_out
 from flows.flow_heartbeat import HeldCells
-from flows.own_run import AnotherNight, OwnRun, only_night, until_prefect_answers
+from flows.own_run import AnotherNight, cancel_heard, only_night, outlive_reader, until_prefect_answers
 from flows.plans import make_plan, record_run, store_url
 from flows.prefect_view import SweepChoice, cell_state, run_name, show_results, shown, step_state, tag_run
 from flows.preflight import require_datasets, require_machine, require_rehearsed
@@ -72,6 +72,7 @@ def sweep(
         Where the report is; Cancelled if it was cancelled, or ends at once.
     """
     guard_logs()
+    outlive_reader()
     if (count := runtime.flow_run.run_count or 0) > MAX_FLOW_RUNS:
         raise SweepIncomplete(f"this flow run was started {count} times: look at its log before starting another")
     plan = make_plan(name)
@@ -115,7 +116,6 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     sweep says `drop: after_first_visit`, the K that are out by then are left out. In a balanced one AR comes between.
     Raises FlowStopped: the run was cancelled.
     """
-    progress = cast(UUID, create_progress_artifact(progress=0.0, key="progress", description=f"run {ledger.run_id}"))
     outcomes: dict[str, CellOutcome] = {}
     mirrored = [planned for planned in plan.cells if planned.visits in MIRRORED]
     legs: list[int | None] = [*sorted({start.leg for planned in mirrored for start in planned.starts})] or [None]
@@ -128,8 +128,20 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
         clock.stop(why)
         ledger.store.hurry()
 
+    bar: list[UUID] = []  # none yet: Prefect may be away, and gets it later
+
+    def show_bar() -> None:
+        percent = 100 * gone / total
+        if bar:
+            update_progress_artifact(artifact_id=bar[0], progress=percent)
+        else:
+            made = create_progress_artifact(progress=percent, key="progress", description=f"run {ledger.run_id}")
+            bar.append(cast(UUID, made))
+
+    shown("the progress bar is", show_bar, tell)
     renewed = expiry_renewed(ledger, plan, tell)
-    with OwnRun(stop, tell), renewed as attend, HeldCells(ledger, tell, attend) as held, pool:
+    # whoever is ending, for whatever reason, says no more that it lives
+    with renewed as attend, HeldCells(ledger, tell, attend) as held, pool, cancel_heard(stop, tell):
         context = run_context_for(ledger, plan, clock, held, tell)
         settle_and_require_budget(ledger, plan, context)
         adopted = open_cells(ledger) if plan.cloud is not None else set()
@@ -147,8 +159,7 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
                     outcomes |= {future.result().cell_key: future.result() for future in done}
                     gone += len(done)
-                    bar = partial(update_progress_artifact, artifact_id=progress, progress=100 * gone / total)
-                    shown("the progress bar is", bar, tell)
+                    shown("the progress bar is", show_bar, tell)
                     clock.require_going()
         except BaseException as error:  # also a termination signal: clusters go down before the flow ends
             stop(f"the flow ends: {type(error).__name__}")
@@ -218,6 +229,6 @@ def publish_results(store: Store, run_id: str) -> str:
         return write_report(store), result_rows(store, run_id), answers_of(store, run_id)
 
     report, rows, found = until_back(published, partial(StoppableClock().sleep, AWAY_POLL_S))
-    until_prefect_answers()
+    until_prefect_answers(get_run_logger().warning)
     shown("the results are", partial(show_results, run_id, rows, found, report), get_run_logger().warning)
     return report

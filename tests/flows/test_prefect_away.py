@@ -10,8 +10,8 @@ import os
 import signal
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -21,11 +21,12 @@ import pytest
 from flows.terminal.prefect_session import DATABASE, PrefectSession
 from tests.fake_cloud import children
 from tests.fake_run import FakeRun
-from tests.flows.test_prefect import PATIENCE_S, SELDOM_S, enter, state_of
+from tests.flows.test_prefect import PATIENCE_S, SELDOM_S, api, enter, state_of
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.ledger.runs import run_ids
 
 AWAY_S = 20.0
+DEAF_S = 40.0  # after which Prefect's worker listens for no cancel any more
 LEASE_S = 300.0  # of Prefect's deployment limits, renewed every 225 s
 STEPS = ("smoke", "throughput", "parity", "eval-tiny")
 
@@ -53,7 +54,7 @@ def begin(session: PrefectSession, run: FakeRun, deployment: str, run_id: str) -
 
 
 def is_in(session: PrefectSession, flow_run: str, state: str) -> bool:
-    return bool(state_of(session, flow_run)["type"] == state)
+    return answers(session) and bool(state_of(session, flow_run)["type"] == state)
 
 
 def answers(session: PrefectSession) -> bool:
@@ -98,31 +99,55 @@ def locked(session: PrefectSession) -> Iterator[None]:
             database.execute("rollback")
 
 
-@pytest.mark.parametrize(
-    ("fault", "away_s", "token_s"),
-    [
-        pytest.param(killed, 0.0, 0.05, id="restarted", marks=pytest.mark.slow(60)),
-        pytest.param(killed, AWAY_S, 0.05, id="away", marks=pytest.mark.slow(80)),
-        pytest.param(frozen, AWAY_S, 0.05, id="frozen", marks=pytest.mark.slow(80)),
-        pytest.param(locked, AWAY_S, 0.05, id="locked", marks=pytest.mark.slow(80)),
-        # longer than the silence after which the automations take the run for dead, too
-        pytest.param(killed, LEASE_S + 30, 0.2, id="away for longer than a lease", marks=pytest.mark.slow(420)),
-    ],
-)
-def test_a_run_goes_on_while_prefects_server_is_away(
-    tmp_path: Path, fault: Callable[[PrefectSession], AbstractContextManager[None]], away_s: float, token_s: float
+def lives_for(run: FakeRun, seconds: float) -> None:
+    """Its runner does not end so soon."""
+    over_s = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() > over_s or run.attempts(), "the time to pass", seconds + PATIENCE_S)
+    assert not run.attempts(), "the runner was ended, or was done before the fault was over"
+
+
+def hears_a_cancel(run: FakeRun, session: PrefectSession, flow_run: str) -> None:
+    def is_asked_for() -> bool:  # Prefect refuses it while the automations take the run for dead
+        body = {"state": {"type": "CANCELLING", "name": "Cancelling"}, "force": False}
+        answer = api(session, "POST", f"flow_runs/{flow_run}/set_state", body)
+        return bool(answer["state"]["type"] in ("CANCELLING", "CANCELLED"))
+
+    wait_until(is_asked_for, "Prefect to take it", PATIENCE_S, SELDOM_S)
+    wait_until(run.attempts, "the run to hear it", PATIENCE_S, SELDOM_S)
+    wait_until(lambda: is_in(session, flow_run, "CANCELLED"), "the run to say so", PATIENCE_S, SELDOM_S)
+    assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
+
+
+@pytest.mark.slow(150)
+def test_a_server_that_is_killed_frozen_locked_and_restarted_ends_nothing_and_a_cancel_is_heard_afterwards(
+    tmp_path: Path,
 ) -> None:
     run = FakeRun(tmp_path)
-    with serving(run, token_s) as session:
+    with serving(run, token_s=0.2) as session:
         flow_run = begin(session, run, "sweep/demo", "r1")
         wait_until(lambda: run.leases.current() is not None, "the node's lease", PATIENCE_S)
-        with fault(session):
-            over_s = time.monotonic() + away_s
-            wait_until(lambda: time.monotonic() > over_s or run.attempts(), "the server to come back", PATIENCE_S * 2)
-            assert not run.attempts(), "the runner was ended, or was done before the server was back"
-        (run.folder / "hurry").touch()
-        wait_until(lambda: answers(session), "the server", PATIENCE_S)
-        wait_until(lambda: is_in(session, flow_run, "COMPLETED"), "the run to end", PATIENCE_S, SELDOM_S)
+        for fault, for_s in ((killed, DEAF_S), (frozen, AWAY_S), (locked, AWAY_S), (killed, 0.0), (killed, 0.0)):
+            with fault(session):
+                lives_for(run, for_s)
+            wait_until(lambda: answers(session), "the server", PATIENCE_S)
+        assert run.ledger.read_commit(run.key, "smoke") is not None, "it measured meanwhile"
+        hears_a_cancel(run, session, flow_run)
+    assert processes_with(str(run.state)) == []
+
+
+@pytest.mark.slow(420)
+def test_a_run_is_measured_and_published_while_the_server_is_away_for_longer_than_any_lease_and_says_so_later(
+    tmp_path: Path,
+) -> None:
+    run = FakeRun(tmp_path)
+    with serving(run, token_s=0.3) as session:
+        flow_run = begin(session, run, "sweep/demo", "r1")
+        wait_until(lambda: run.leases.current() is not None, "the node's lease", PATIENCE_S)
+        with killed(session):
+            lives_for(run, LEASE_S + 30)
+            (run.folder / "hurry").touch()
+            wait_until(lambda: run.ledger.store.list("reports"), "the report", PATIENCE_S, SELDOM_S)
+        wait_until(lambda: is_in(session, flow_run, "COMPLETED"), "the run to say so", PATIENCE_S, SELDOM_S)
     assert all(run.commit(step) for step in STEPS)
     assert [attempt.outcome for attempt in run.attempts()] == ["completed"], "one runner measured all"
     assert processes_with(str(run.state)) == []
@@ -146,7 +171,5 @@ def test_a_run_whose_worker_was_killed_hears_a_cancel_denies_a_crash_and_a_secon
         enter(session, first, "CRASHED")
         wait_until(lambda: state_is(first, "RUNNING"), "the run to say that it lives", PATIENCE_S, SELDOM_S)
         assert not run.attempts()
-        enter(session, first, "CANCELLING")
-        wait_until(lambda: state_is(first, "CANCELLED"), "the run to hear it", PATIENCE_S, SELDOM_S)
-    assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
+        hears_a_cancel(run, session, first)
     assert processes_with(str(run.state)) == []

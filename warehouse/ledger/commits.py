@@ -96,14 +96,14 @@ def said(commit: Commit) -> str:
 class Ledger:
     """One run in one store."""
 
-    def __init__(self, store: Store, run_id: str, clock: Clock = SYSTEM) -> None:
-        """The run need not exist yet. OddRun: its id isn't a safe folder name."""
+    def __init__(self, store: Store, run_id: str, clock: Clock = SYSTEM, *, under: str = "runs") -> None:
+        """The run need not exist yet; what is `under` another folder is no run. OddRun: its id isn't a safe name."""
         if not RUN_ID.match(run_id):
             raise OddRun(run_id, f"run id {run_id!r}: use up to 80 letters, digits, '.', '_' and '-', or {OUT}")
         self.store = store
         self.run_id = run_id
         self.clock = clock
-        self.root = f"runs/{run_id}"
+        self.root = f"{under}/{run_id}"
 
     def cell_root(self, cell_key: str) -> str:
         """Folder of one cell, as a prefix of keys."""
