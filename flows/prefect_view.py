@@ -5,12 +5,18 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 from uuid import UUID
 
 from prefect import runtime
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State, StateType
 from pydantic import WithJsonSchema
@@ -44,9 +50,9 @@ CELL_STATES: Mapping[CellEnd, tuple[StateType, str]] = {
 
 
 def run_name() -> str:
-    """What the current flow run is called: its sweep, else its flow, and when it was scheduled (UTC)."""
+    """What the current flow run is called: its sweep, else its flow, and when it was scheduled."""
     name = runtime.flow_run.parameters.get("name") or runtime.flow_run.flow_name
-    return f"{Path(name).stem} {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}"
+    return f"{Path(name).stem} {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M} UTC"
 
 
 def tag_run(*tags: str) -> None:
@@ -63,6 +69,27 @@ def shown(what: str, show: Callable[[], object], tell: Callable[[str], None]) ->
         tell(f"{what} not told: {type(error).__name__}: {error}")
 
 
+class ProgressBar:
+    """The current flow run's bar, made as soon as Prefect can be told."""
+
+    def __init__(self, run_id: str, tell: Callable[[str], None]) -> None:
+        """Show an empty one; `tell` gets why a bar can't be shown."""
+        self._run_id, self._tell = run_id, tell
+        self._id: UUID | None = None
+        self.show(0.0)
+
+    def show(self, percent: float) -> None:
+        """Fill it so far."""
+        shown("the progress bar is", partial(self._show, percent), self._tell)
+
+    def _show(self, percent: float) -> None:
+        if self._id is None:
+            about = f"run {self._run_id}"
+            self._id = cast(UUID, create_progress_artifact(percent, key="progress", description=about))
+        else:
+            update_progress_artifact(self._id, progress=percent)
+
+
 def cell_state(outcome: CellOutcome) -> State[CellOutcome]:
     """The state of a cell's task run, with the outcome as its result."""
     kind, name = CELL_STATES[outcome.ended]
@@ -72,7 +99,7 @@ def cell_state(outcome: CellOutcome) -> State[CellOutcome]:
 def step_state(commit: Commit) -> State[str]:
     """The state of a committed step's task run: Completed, under the name of a verdict that isn't ok."""
     name = "Completed" if commit.verdict == "ok" else commit.verdict.title()
-    message = f"{said(commit)} in {commit.wall_s:.1f} s, attempt {commit.attempt}"
+    message = f"{said(commit)}; {commit.wall_s:.1f} s, attempt {commit.attempt}"
     return State(type=StateType.COMPLETED, name=name, message=message, data=commit.verdict)
 
 

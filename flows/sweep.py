@@ -12,11 +12,9 @@ from contextlib import nullcontext
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
-from uuid import UUID
+from typing import Any
 
 from prefect import flow, get_run_logger, runtime, task
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
@@ -34,7 +32,7 @@ from flows.dropping import drop_what_is_out
 from flows.flow_heartbeat import HeldCells
 from flows.own_run import AnotherNight, OwnRun, only_night, until_prefect_answers
 from flows.plans import make_plan, record_run, store_url
-from flows.prefect_view import SweepChoice, cell_state, run_name, show_results, shown, step_state, tag_run
+from flows.prefect_view import ProgressBar, SweepChoice, cell_state, run_name, show_results, shown, step_state, tag_run
 from flows.preflight import require_datasets, require_machine, require_rehearsed
 from flows.renting.expiry import expiry_renewed
 from flows.results import answers_of, result_rows
@@ -95,7 +93,7 @@ def sweep(
     except (AnotherNight, FlowStopped) as why:
         tell(str(why))
         return Cancelled(message=str(why))
-    failed = [outcome for outcome in outcomes if outcome.ended in ("failed", "stopped")]
+    failed = [outcome for outcome in outcomes if outcome.ended == "failed"]
     if failed:
         raise SweepIncomplete(f"{len(failed)} of {plural(len(outcomes), 'cell')} failed; {_reasons(failed)}")
     return report
@@ -116,7 +114,6 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     sweep says `drop: after_first_visit`, the K that are out by then are left out. In a balanced one AR comes between.
     Raises FlowStopped: the run was cancelled.
     """
-    progress = cast(UUID, create_progress_artifact(progress=0.0, key="progress", description=f"run {ledger.run_id}"))
     outcomes: dict[str, CellOutcome] = {}
     mirrored = [planned for planned in plan.cells if planned.visits in MIRRORED]
     legs: list[int | None] = [*sorted({start.leg for planned in mirrored for start in planned.starts})] or [None]
@@ -125,6 +122,7 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     tell = get_run_logger().info
     pool = ThreadPoolExecutor(plan.concurrency)
     own_id = store_id(ledger.store)
+    bar = ProgressBar(ledger.run_id, tell)
 
     def stop(why: str) -> None:
         clock.stop(why)
@@ -149,8 +147,7 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
                     outcomes |= {future.result().cell_key: future.result() for future in done}
                     gone += len(done)
-                    bar = partial(update_progress_artifact, artifact_id=progress, progress=100 * gone / total)
-                    shown("the progress bar is", bar, tell)
+                    bar.show(100 * gone / total)
                     clock.require_going()
         except BaseException as error:  # also a termination signal: clusters go down before the flow ends
             stop(f"the flow ends: {type(error).__name__}")
