@@ -26,6 +26,7 @@ from flows.cell import CellEnd, CellOutcome
 from flows.results import HEADINGS
 from warehouse.ledger.commits import Commit, said
 from warehouse.report.answer import Answer
+from warehouse.report.display.figures import plural
 
 SweepChoice = Annotated[
     str,
@@ -93,7 +94,8 @@ class ProgressBar:
 def cell_state(outcome: CellOutcome) -> State[CellOutcome]:
     """The state of a cell's task run, with the outcome as its result."""
     kind, name = CELL_STATES[outcome.ended]
-    return State(type=kind, name=name, message=outcome.reason or None, data=outcome)
+    message = outcome.reason or plural(outcome.attempts, "attempt")
+    return State(type=kind, name=name, message=message, data=outcome)
 
 
 def step_state(commit: Commit) -> State[str]:
@@ -130,4 +132,4 @@ def _table(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 def _plain(text: str) -> str:
     """A text that Markdown shows as it is, on one line: names are the user's, and no markup."""
-    return re.sub(r"[\\`*_\[\]<>|~#]", r"\\\g<0>", " ".join(text.split()))
+    return re.sub(r"[\\`*_\[\]<>|~#&]", r"\\\g<0>", " ".join(text.split()))

@@ -195,7 +195,6 @@ def run_cell(ledger: Ledger, planned: PlannedCell, context: RunContext, leg: int
         outcome = measure_cell(ledger, planned, context, committed, leg)
     except FlowStopped as stopped:
         outcome = CellOutcome(cell.cell_key, cell.label, "stopped", str(stopped), 0)
-    get_run_logger().info("%s: %s after %d attempts %s", outcome.label, outcome.ended, outcome.attempts, outcome.reason)
     return cell_state(outcome)
 
 
@@ -208,7 +207,7 @@ def step_measured(ledger: Ledger, cell_key: str, step: str) -> State[str]:
     return step_state(commit)
 
 
-@task(cache_policy=NO_CACHE, persist_result=False)
+@task(task_run_name="publish", cache_policy=NO_CACHE, persist_result=False)
 def publish_results(store: Store, run_id: str) -> str:
     """Consolidate every run of the store, write the report, and show both in the UI."""
 

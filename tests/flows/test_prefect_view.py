@@ -120,7 +120,7 @@ def test_the_form_offers_the_shipped_sweeps_and_takes_any_path(name: object, is_
         assert sweep.validate_parameters({"name": name})["name"] == name
 
 
-ODD = "a|b *c* _d_ <i>e</i> [f](g) ~~h~~ `i` \\j # k"
+ODD = "a|b *c* _d_ <i>e</i> [f](g) ~~h~~ `i` \\j # k &lt;"
 
 
 def test_a_report_s_text_is_read_by_markdown_as_it_is_meant() -> None:
