@@ -6,7 +6,9 @@ import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from io import StringIO
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated, cast
 from uuid import UUID
 
@@ -20,10 +22,10 @@ from prefect.artifacts import (
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State, StateType
 from pydantic import WithJsonSchema
+from rich.console import Console, RenderableType
 
 from configs.load import names
 from flows.cell import CellEnd, CellOutcome
-from flows.results import HEADINGS
 from warehouse.ledger.commits import Commit, said
 from warehouse.report.answer import Answer
 from warehouse.report.display.figures import plural
@@ -105,29 +107,23 @@ def step_state(commit: Commit) -> State[str]:
     return State(type=StateType.COMPLETED, name=name, message=message, data=commit.verdict)
 
 
-def show_results(run_id: str, rows: list[dict[str, str]], found: Sequence[Answer], page: str) -> None:
+def show_results(run_id: str, rows: list[dict[str, str]], report: str) -> None:
     """Show a run's rows as a table, and its report as text, which needs no access to the page."""
     create_table_artifact(key="results", table=rows, description=f"run {run_id}")
-    text = report_text(rows, found, page)
-    create_markdown_artifact(key="report", markdown=text, description=f"report after run {run_id}")
+    create_markdown_artifact(key="report", markdown=report, description=f"report after run {run_id}")
 
 
-def report_text(rows: Sequence[Mapping[str, str]], found: Sequence[Answer], page: str) -> str:
-    """A run's answers, its rows and the place of the page, as Markdown."""
+def report_text(found: Sequence[Answer], table: RenderableType, page: str) -> str:
+    """A run's answers, its table as on a terminal of 80 columns, and the place of the page, as Markdown."""
     parts = []
     for answer in found:
         about = f"{answer.about}: " if answer.about else ""
         parts += [f"## {_plain(about + answer.verdict)}", _plain(answer.evidence)]
-    parts += ["\n".join(_table(rows))] if rows else []
+    terminal = Console(file=StringIO(), width=80, force_terminal=False, no_color=True)  # what is wider, Prefect cuts
+    with terminal.capture() as drawn:
+        terminal.print(table)
     host = "" if "://" in page else f" on {platform.node()}"
-    return "\n\n".join([*parts, f"The page: `{page}`{host}"]) + "\n"
-
-
-def _table(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    columns = [*rows[0]]
-    heads = [_plain(HEADINGS.get(name, name)) for name in columns]
-    lines = [heads, ["---"] * len(columns), *([_plain(row[name]) for name in columns] for row in rows)]
-    return [f"| {' | '.join(line)} |" for line in lines]
+    return "\n\n".join([*parts, indent(drawn.get(), " " * 4), f"The page: `{page}`{host}"]) + "\n"
 
 
 def _plain(text: str) -> str:

@@ -32,10 +32,20 @@ from flows.dropping import drop_what_is_out
 from flows.flow_heartbeat import HeldCells
 from flows.own_run import AnotherNight, OwnRun, only_night, until_prefect_answers
 from flows.plans import make_plan, record_run, store_url
-from flows.prefect_view import ProgressBar, SweepChoice, cell_state, run_name, show_results, shown, step_state, tag_run
+from flows.prefect_view import (
+    ProgressBar,
+    SweepChoice,
+    cell_state,
+    report_text,
+    run_name,
+    show_results,
+    shown,
+    step_state,
+    tag_run,
+)
 from flows.preflight import require_datasets, require_machine, require_rehearsed
 from flows.renting.expiry import expiry_renewed
-from flows.results import answers_of, result_rows
+from flows.results import answers_of, result_rows, results_table
 from flows.run_context import RunContext, run_context_for
 from flows.settling import open_cells, settle_and_require_budget
 from warehouse.dataset.snapshot import publish
@@ -43,7 +53,6 @@ from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import Store, open_store, until_back
 from warehouse.ledger.store.identity import store_id
 from warehouse.ledger.store.proof import require_create_only
-from warehouse.report.answer import Answer
 from warehouse.report.display.figures import plural
 from warehouse.report.page import write_report
 
@@ -211,11 +220,13 @@ def step_measured(ledger: Ledger, cell_key: str, step: str) -> State[str]:
 def publish_results(store: Store, run_id: str) -> str:
     """Consolidate every run of the store, write the report, and show both in the UI."""
 
-    def published() -> tuple[str, list[dict[str, str]], list[Answer]]:
+    def published() -> tuple[str, list[dict[str, str]], str]:
         publish(store)
-        return write_report(store), result_rows(store, run_id), answers_of(store, run_id)
+        page = write_report(store)
+        text = report_text(answers_of(store, run_id), results_table(store, run_id), page)
+        return page, result_rows(store, run_id), text
 
-    report, rows, found = until_back(published, partial(StoppableClock().sleep, AWAY_POLL_S))
+    page, rows, text = until_back(published, partial(StoppableClock().sleep, AWAY_POLL_S))
     until_prefect_answers()
-    shown("the results are", partial(show_results, run_id, rows, found, report), get_run_logger().warning)
-    return report
+    shown("the results are", partial(show_results, run_id, rows, text), get_run_logger().warning)
+    return page
