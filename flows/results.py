@@ -119,12 +119,12 @@ def _texts(row: Mapping[str, Any]) -> dict[str, str]:
         "cell": f"{row['precision']} {row['technique']}{tail}{made_up}",
         "step": row["step"],
         "condition": f"{row['condition'] or ''}{natural}",
+        "verdict": row["verdict"] + reasons,
         "tok_s": _range(row["tok_s"], row["tok_s_lo"], row["tok_s_hi"], "{:.0f}"),
         "speedup": _range(row["speedup"], row["speedup_lo"], row["speedup_hi"], "{:.2f}"),
         "acceptance_length": "" if row["acceptance_length"] is None else f"{row['acceptance_length']:.2f}",
         "score": "" if row["score"] is None else f"{row['score']:.3f} (n={row['n']})",
         "parity": "" if row["parity_n"] is None else f"{row['parity_equal']}/{row['parity_n']}",
-        "verdict": row["verdict"] + reasons,
     }
 
 

@@ -12,11 +12,9 @@ from contextlib import nullcontext
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
-from uuid import UUID
+from typing import Any
 
 from prefect import flow, get_run_logger, runtime, task
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
@@ -34,17 +32,26 @@ from flows.dropping import drop_what_is_out
 from flows.flow_heartbeat import HeldCells
 from flows.own_run import AnotherNight, cancel_heard, only_night, outlive_reader, until_prefect_answers
 from flows.plans import make_plan, record_run, store_url
-from flows.prefect_view import SweepChoice, cell_state, run_name, show_results, shown, step_state, tag_run
+from flows.prefect_view import (
+    ProgressBar,
+    SweepChoice,
+    cell_state,
+    report_text,
+    run_name,
+    show_results,
+    shown,
+    step_state,
+    tag_run,
+)
 from flows.preflight import require_datasets, require_machine, require_rehearsed
 from flows.renting.expiry import expiry_renewed
-from flows.results import answers_of, result_rows
+from flows.results import answers_of, result_rows, results_table
 from flows.run_context import RunContext, run_context_for
 from flows.settling import open_cells, settle_and_require_budget
 from warehouse.dataset.snapshot import publish
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import Store, open_store, until_back
 from warehouse.ledger.store.proof import require_create_only
-from warehouse.report.answer import Answer
 from warehouse.report.display.figures import plural
 from warehouse.report.page import write_report
 
@@ -95,7 +102,7 @@ def sweep(
     except (AnotherNight, FlowStopped) as why:
         tell(str(why))
         return Cancelled(message=str(why))
-    failed = [outcome for outcome in outcomes if outcome.ended in ("failed", "stopped")]
+    failed = [outcome for outcome in outcomes if outcome.ended == "failed"]
     if failed:
         raise SweepIncomplete(f"{len(failed)} of {plural(len(outcomes), 'cell')} failed; {_reasons(failed)}")
     return report
@@ -123,22 +130,12 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
     gone, clock = 0, StoppableClock()
     tell = get_run_logger().info
     pool = ThreadPoolExecutor(plan.concurrency)
+    bar = ProgressBar(ledger.run_id, tell)
 
     def stop(why: str) -> None:
         clock.stop(why)
         ledger.store.hurry()
 
-    bar: list[UUID] = []  # none yet: Prefect may be away, and gets it later
-
-    def show_bar() -> None:
-        percent = 100 * gone / total
-        if bar:
-            update_progress_artifact(artifact_id=bar[0], progress=percent)
-        else:
-            made = create_progress_artifact(progress=percent, key="progress", description=f"run {ledger.run_id}")
-            bar.append(cast(UUID, made))
-
-    shown("the progress bar is", show_bar, tell)
     renewed = expiry_renewed(ledger, plan, tell)
     # whoever is ending, for whatever reason, says no more that it lives
     with renewed as attend, HeldCells(ledger, tell, attend) as held, pool, cancel_heard(stop, tell):
@@ -159,7 +156,7 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
                     outcomes |= {future.result().cell_key: future.result() for future in done}
                     gone += len(done)
-                    shown("the progress bar is", show_bar, tell)
+                    bar.show(100 * gone / total)
                     clock.require_going()
         except BaseException as error:  # also a termination signal: clusters go down before the flow ends
             stop(f"the flow ends: {type(error).__name__}")
@@ -207,7 +204,6 @@ def run_cell(ledger: Ledger, planned: PlannedCell, context: RunContext, leg: int
         outcome = measure_cell(ledger, planned, context, committed, leg)
     except FlowStopped as stopped:
         outcome = CellOutcome(cell.cell_key, cell.label, "stopped", str(stopped), 0)
-    get_run_logger().info("%s: %s after %d attempts %s", outcome.label, outcome.ended, outcome.attempts, outcome.reason)
     return cell_state(outcome)
 
 
@@ -220,15 +216,17 @@ def step_measured(ledger: Ledger, cell_key: str, step: str) -> State[str]:
     return step_state(commit)
 
 
-@task(cache_policy=NO_CACHE, persist_result=False)
+@task(task_run_name="publish", cache_policy=NO_CACHE, persist_result=False)
 def publish_results(store: Store, run_id: str) -> str:
     """Consolidate every run of the store, write the report, and show both in the UI."""
 
-    def published() -> tuple[str, list[dict[str, str]], list[Answer]]:
+    def published() -> tuple[str, list[dict[str, str]], str]:
         publish(store)
-        return write_report(store), result_rows(store, run_id), answers_of(store, run_id)
+        page = write_report(store)
+        text = report_text(answers_of(store, run_id), results_table(store, run_id), page)
+        return page, result_rows(store, run_id), text
 
-    report, rows, found = until_back(published, partial(StoppableClock().sleep, AWAY_POLL_S))
+    page, rows, text = until_back(published, partial(StoppableClock().sleep, AWAY_POLL_S))
     until_prefect_answers(get_run_logger().warning)
-    shown("the results are", partial(show_results, run_id, rows, found, report), get_run_logger().warning)
-    return report
+    shown("the results are", partial(show_results, run_id, rows, text), get_run_logger().warning)
+    return page

@@ -295,14 +295,14 @@ def test_who_watches_a_run_does_not_end_it(run: FakeRun, monkeypatch: pytest.Mon
     assert isinstance(console.file, io.StringIO) and console.file.getvalue().count("can't see how the run stands") == 1
 
 
-@pytest.mark.parametrize("when", ["create", "update"])
+@pytest.mark.parametrize("asked", ["create", "update"])
 def test_a_bar_that_prefect_does_not_take_stops_no_cell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, when: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, asked: str
 ) -> None:
     away = Mock(side_effect=httpx.ConnectError("All connection attempts failed"))
     run = FakeRun(tmp_path, "ar ngram")
-    monkeypatch.setattr("flows.sweep.create_progress_artifact", lambda **_: uuid4())
-    monkeypatch.setattr(f"flows.sweep.{when}_progress_artifact", away)
+    monkeypatch.setattr("flows.prefect_view.create_progress_artifact", lambda *_, **__: uuid4())
+    monkeypatch.setattr(f"flows.prefect_view.{asked}_progress_artifact", away)
     monkeypatch.setattr("flows.sweep.get_run_logger", lambda: logging.getLogger("flow"))
     monkeypatch.setattr(
         "flows.sweep._measured_or_failed",

@@ -11,6 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import validate
+from rich.text import Text
 
 from configs.load import names
 from flows.prefect_view import report_text, step_state
@@ -120,17 +121,18 @@ def test_the_form_offers_the_shipped_sweeps_and_takes_any_path(name: object, is_
         assert sweep.validate_parameters({"name": name})["name"] == name
 
 
-ODD = "a|b *c* _d_ <i>e</i> [f](g) ~~h~~ `i` \\j # k"
+ODD = "a|b *c* _d_ <i>e</i> [f](g) ~~h~~ `i` \\j # k &lt;"
 
 
 def test_a_report_s_text_is_read_by_markdown_as_it_is_meant() -> None:
-    row = {"model": ODD, "cell": "bf16 mtp K=4", "speedup": "1.50 [1.41, 1.60]", "score": ""}
     found = [Answer(ODD, "Run mtp.", "It is *fast*."), Answer("", "Stay with AR.", "Nothing\nis faster.")]
-    text = report_text([row], found, "/store/report.html")
+    table = Text(f"  cell   tok/s\n\n~~~ 1.50\n```\n{ODD}")
+    text = report_text(found, table, "/store/report.html")
     tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
     read = [token.children or [] for token in tokens if token.type == "inline"]
     said = ["".join(part.content for part in parts) for parts in read]
-    assert said[:4] == [f"{ODD}: Run mtp.", "It is *fast*.", "Stay with AR.", "Nothing is faster."]
-    assert said[4:-1] == [*row, *row.values()]
+    assert said[:-1] == [f"{ODD}: Run mtp.", "It is *fast*.", "Stay with AR.", "Nothing is faster."]
     assert "/store/report.html" in said[-1]
     assert {part.type for parts in read[:-1] for part in parts} == {"text"}
+    (drawn,) = [token.content for token in tokens if token.type == "code_block"]
+    assert drawn.rstrip() == table.plain
