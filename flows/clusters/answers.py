@@ -12,16 +12,20 @@ from configs.errors import SpecsweepError
 
 Answer = TypeVar("Answer")
 
-LOOK_S = 300.0  # for a list of all that is rented: it may start SkyPilot's server, or ask every region of a cloud
-DOWN_S = 90.0  # for one request, `down` too: SkyPilot takes 1 to 20 s on clouds that end a machine at once
+REQUEST_S = 90.0  # for one question; a cloud answers within seconds, SkyPilot within 1 to 20 s
+LOOK_S = 300.0  # for a list of all that is rented or offered: it may start SkyPilot's server, or fetch a catalogue
+
+DOWN_S = 600.0
+"""For SkyPilot to end a machine that nobody else can end. Azure takes minutes, and a server on two cores that is sent
+sixteen of them at once takes them in turn."""
 
 
-class NoAnswer(SpecsweepError):
+class NoAnswer(SpecsweepError, TimeoutError):
     """Nobody has answered in time: what was asked for may have happened, or may happen yet."""
 
 
 def asked(question: Callable[[], Answer]) -> Future[Answer]:
-    """Ask in a daemon thread with the caller's context, where SkyPilot's SDK keeps its server's version."""
+    """Ask in a daemon thread, which no exit waits for, with the caller's context: SkyPilot's SDK needs that."""
     answer: Future[Answer] = Future()
 
     def ask() -> None:
