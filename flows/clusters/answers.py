@@ -15,9 +15,9 @@ Answer = TypeVar("Answer")
 REQUEST_S = 90.0  # for one question; a cloud answers within seconds, SkyPilot within 1 to 20 s
 LOOK_S = 300.0  # for a list of all that is rented or offered: it may start SkyPilot's server, or fetch a catalogue
 
-DOWN_S = 600.0
-"""For SkyPilot to end a machine that nobody else can end. Azure takes minutes, and a server on two cores that is sent
-sixteen of them at once takes them in turn."""
+DOWN_S = 240.0
+"""For SkyPilot to end a machine that nobody else can end: some clouds take minutes. Less than what a flow has to end
+after Ctrl-C (`CLOUD_STOP_S`), so that it can still say what is left."""
 
 
 class NoAnswer(SpecsweepError, TimeoutError):

@@ -129,7 +129,10 @@ class ClusterInstances:
         return {each["InstanceId"]: _instance(self._region, each) for each in found}
 
     def terminate(self) -> bool:
-        """Terminate those that are billed, and say whether none is left; if not, SkyPilot says what is wrong."""
+        """Terminate those that are billed, and say whether all that were rented have ended.
+
+        False: EC2 can't be asked, or shows none, not even ended ones. So one may still come.
+        """
         known = self.known()
         alive = [name for name, each in (known or {}).items() if each.state in BILLED_STATES]
         try:
@@ -137,7 +140,7 @@ class ClusterInstances:
                 answered(partial(self._client.terminate_instances, InstanceIds=alive), REQUEST_S)
         except FAILURES:
             return False
-        return known is not None
+        return bool(known)
 
     def end_when_off(self, instance_ids: Sequence[str]) -> bool:
         """Have machines terminated, not stopped, when they power themselves off; False: the account may not say so."""
