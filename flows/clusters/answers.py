@@ -12,8 +12,8 @@ from configs.errors import SpecsweepError
 
 Answer = TypeVar("Answer")
 
-REQUEST_S = 90.0  # for one question; a cloud answers within seconds, SkyPilot within 1 to 20 s
-LOOK_S = 300.0  # for a list of all that is rented or offered: it may start SkyPilot's server, or fetch a catalogue
+REQUEST_S = 90.0  # for one question to a cloud, and for a `down` that its cloud has seen to; both take seconds
+LOOK_S = 300.0  # for any other: a server just started on a busy machine took over 90 s, a catalogue may be fetched
 
 DOWN_S = 240.0
 """For SkyPilot to end a machine that nobody else can end: some clouds take minutes. Less than what a flow has to end

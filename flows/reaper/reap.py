@@ -104,7 +104,7 @@ def reap_store(
 def _census(sky: Sky, accounts: Sequence[Account]) -> Census:
     seen = Census()
     try:
-        seen.rented = answered(sky.rented, LOOK_S)
+        seen.rented = sky.rented()
         seen.asked.append("SkyPilot")
     except Exception as error:  # reported, with exit code 1: what the clouds themselves know still goes down
         seen.problems.append(f"SkyPilot could not be asked: {text_of(error)}")

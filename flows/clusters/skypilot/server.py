@@ -24,7 +24,7 @@ import psutil
 
 from configs.errors import SpecsweepError
 from configs.secrets import TOKEN
-from flows.clusters.answers import REQUEST_S, NoAnswer, answered
+from flows.clusters.answers import LOOK_S, NoAnswer, answered
 from flows.clusters.skypilot import home as sky_home
 from tasks.host import process_group
 
@@ -192,7 +192,7 @@ def call(
 
     `request` is given the `sky` module and returns a request id, which `started` gets; `log` gets what is printed. An
     answer that is cut off is asked for again. The request is sent again only if the server has forgotten it. NoAnswer:
-    a request without a `log` is not over after `within_s` (`REQUEST_S`); a launch has a log, and `LaunchWatch` ends it.
+    a request without a `log` is not over after `within_s` (`LOOK_S`); a launch has a log, and `LaunchWatch` ends it.
     """
     sky, request_id = sdk(), None
 
@@ -209,7 +209,7 @@ def call(
     for tried in range(1, SERVER_TRIES + 1):
         ensure_server()
         try:
-            return answered(ask, within_s or REQUEST_S) if log is None else ask()
+            return answered(ask, within_s or LOOK_S) if log is None else ask()
         except NoAnswer as error:
             raise NoAnswer(f"SkyPilot's API server gave {error}; see `bin/sky api status`") from error
         except Exception as error:
