@@ -56,7 +56,7 @@ def phase_s(planned: PlannedCell, phase: str, step: str | None) -> float:
     starts = planned.starts
     if phase == "preparing":
         frameworks = {spec.framework for spec in planned.steps if isinstance(spec, EvalStep)}
-        return sum(ENVIRONMENTS[cast(Name, name)].make_s for name in frameworks)
+        return sum(BOUNDS["install"].of(ENVIRONMENTS[cast(Name, name)].make_s) for name in frameworks)
     if phase == "engine":
         served = [start.served for start in starts]
         return max(max(start_s(planned.gpu) + download_s(cell), cell.engine.start_timeout_s) for cell in served)

@@ -12,16 +12,20 @@ from configs.errors import SpecsweepError
 
 Answer = TypeVar("Answer")
 
-LOOK_S = 300.0  # for a list of all that is rented: it may start SkyPilot's server, or ask every region of a cloud
-DOWN_S = 90.0  # for one request, `down` too: SkyPilot takes 1 to 20 s on clouds that end a machine at once
+REQUEST_S = 90.0  # for one question to a cloud, and for a `down` that its cloud has seen to; both take seconds
+LOOK_S = 300.0  # for any other: a server just started on a busy machine took over 90 s, a catalogue may be fetched
+
+DOWN_S = 240.0
+"""For SkyPilot to end a machine that nobody else can end: some clouds take minutes. Less than what a flow has to end
+after Ctrl-C (`CLOUD_STOP_S`), so that it can still say what is left."""
 
 
-class NoAnswer(SpecsweepError):
+class NoAnswer(SpecsweepError, TimeoutError):
     """Nobody has answered in time: what was asked for may have happened, or may happen yet."""
 
 
 def asked(question: Callable[[], Answer]) -> Future[Answer]:
-    """Ask in a daemon thread with the caller's context, where SkyPilot's SDK keeps its server's version."""
+    """Ask in a daemon thread, which no exit waits for, with the caller's context: SkyPilot's SDK needs that."""
     answer: Future[Answer] = Future()
 
     def ask() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from flows.clusters.answers import DOWN_S, LOOK_S, NoAnswer, answered
+from flows.clusters.answers import LOOK_S, NoAnswer, answered
 from flows.clusters.clouds.account import Account, CloudError, Instance, NotAsked
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.server import text_of
@@ -38,8 +38,8 @@ class Sky(Protocol):
     def rented(self, names: list[str] | None = None, *, refresh: bool = False) -> list[Rented]:
         """Clusters that SkyPilot knows."""
 
-    def take_down(self, name: str, *, purge: bool = False) -> bool:
-        """Terminate a cluster; `purge`: forget it even if its cloud can't be asked."""
+    def take_down(self, name: str, *, purge: bool = False, is_ended: bool = False) -> bool:
+        """Terminate a cluster; `purge`: forget it even if its cloud can't be asked. `is_ended`: its cloud has."""
 
 
 @dataclass
@@ -104,7 +104,7 @@ def reap_store(
 def _census(sky: Sky, accounts: Sequence[Account]) -> Census:
     seen = Census()
     try:
-        seen.rented = answered(sky.rented, LOOK_S)
+        seen.rented = sky.rented()
         seen.asked.append("SkyPilot")
     except Exception as error:  # reported, with exit code 1: what the clouds themselves know still goes down
         seen.problems.append(f"SkyPilot could not be asked: {text_of(error)}")
@@ -165,25 +165,26 @@ def _take_down(found: Found, sky: Sky, accounts: Sequence[Account]) -> tuple[boo
         mine = [each for each in found.instances if each.cloud == account.cloud]
         try:
             if mine:
-                answered(partial(account.terminate, mine), DOWN_S)
+                answered(partial(account.terminate, mine), LOOK_S)
         except Exception as error:  # of a library, too: it becomes the cluster's line, and exit code 1
             failures.append(text_of(error))
-    refused = _down_by_sky(found, sky, purge=False) if found.in_sky else None
+    is_ended = found.clouds_asked and not failures
+    refused = _down_by_sky(found, sky, is_ended=is_ended) if found.in_sky else None
     if refused is None:
         return bool(failures), "; ".join(failures)
     by_sky = f"SkyPilot can't take it down: {text_of(refused)}"
-    if failures or not found.clouds_asked:
+    if not is_ended:
         return True, "; ".join([*failures, by_sky])
     # gone by the cloud's own word, so SkyPilot may forget it; if it doesn't answer, that is for the next time
     said = f"terminated by id, as {by_sky}"
-    forgotten = None if isinstance(refused, NoAnswer) else _down_by_sky(found, sky, purge=True)
+    forgotten = None if isinstance(refused, NoAnswer) else _down_by_sky(found, sky, purge=True, is_ended=True)
     return forgotten is not None, said + (f"; SkyPilot can't forget: {text_of(forgotten)}" if forgotten else "")
 
 
-def _down_by_sky(found: Found, sky: Sky, *, purge: bool) -> Exception | None:
+def _down_by_sky(found: Found, sky: Sky, *, purge: bool = False, is_ended: bool) -> Exception | None:
     """Take a cluster down; returns what SkyPilot said if it could not, whatever that is."""
     try:
-        answered(partial(sky.take_down, found.cluster, purge=purge), DOWN_S)
+        sky.take_down(found.cluster, purge=purge, is_ended=is_ended)
     except Exception as error:
         return error
     return None

@@ -12,7 +12,6 @@ import random
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 import httpx
@@ -20,7 +19,6 @@ import httpx
 from configs.schema import Cloud, Plan
 from configs.visits import without
 from flows.clock import StoppableClock
-from flows.clusters.answers import LOOK_S, NoAnswer, answered
 from flows.clusters.protocol import CellJob, Cluster, LaunchFailed, cluster_name
 from flows.clusters.skypilot.api import enabled_clouds, offers
 from flows.clusters.skypilot.carried import carried, give_time_to_live, values_of
@@ -67,10 +65,7 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, pu
     spot_wanted = {planned.cell.cell_key: planned.spot for planned in plan.cells}
 
     def known_offers() -> list[Offer]:
-        try:
-            return rentable(answered(partial(offers, sky_task(file)), LOOK_S), plan, cloud)
-        except NoAnswer as error:
-            raise LaunchFailed(f"SkyPilot's offers: {error}; see what `bin/sky check` waits for") from error
+        return rentable(offers(sky_task(file)), plan, cloud)
 
     def make_cluster(cell_key: str, offer: Offer | None) -> Cluster:
         @contextmanager

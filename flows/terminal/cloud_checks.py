@@ -10,12 +10,14 @@ import shutil
 from collections import Counter
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 import httpx
 
 from configs.evals.suites import SUITES
+from flows.clusters.answers import LOOK_S, NoAnswer, answered
 from flows.clusters.skypilot import home as sky_home
 from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.api import enabled_clouds, has_quota, offers, recheck
@@ -137,7 +139,10 @@ def _cloud(name: str) -> Check:
     from sky.utils import registry
 
     cloud = registry.CLOUD_REGISTRY.from_str(name)
-    works, reason = cloud.check_credentials(CloudCapability.COMPUTE)
+    try:
+        works, reason = answered(partial(cloud.check_credentials, CloudCapability.COMPUTE), LOOK_S)
+    except NoAnswer as error:
+        works, reason = False, str(error)
     if works:
         return Check(f"cloud {cloud}", True, "enabled")
     # SkyPilot gives a sentence, or one per Kubernetes context

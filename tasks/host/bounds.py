@@ -24,12 +24,12 @@ class Bound(NamedTuple):
 
 BOUNDS: Mapping[str, Bound] = MappingProxyType({
     #                   times  floor
-    "install":    Bound(120.0, 3600.0),  # each command that makes an environment; its forecast is `make_s`
+    "install":    Bound(120.0, 7200.0),  # each command that makes an environment: 2 GB at 300 KB/s
     "setup":      Bound(8.0, 2400.0),  # from submitting the runner to its first word: installs, an image of 15 GB
     "starting":   Bound(0.0, 1800.0),
-    "preparing":  Bound(120.0, 7200.0),  # environments and data sets of evaluations
-    "waiting":    Bound(0.0, 86400.0),  # for a neighbour on the same machine, whose own phases have bounds
-    "engine":     Bound(2.0, 3600.0),  # beyond the engine's own `start_timeout_s`
+    "preparing":  Bound(2.0, 7200.0),  # data sets, and environments, of which each may take as long as its install
+    "waiting":    Bound(0.0, 604800.0),  # for a neighbour on the same machine: a cell of days, whose phases have bounds
+    "engine":     Bound(2.0, 3600.0),  # a start and its download, which the engine's `start_timeout_s` ends first
     "measuring":  Bound(4.0, 3600.0),  # a step, from one percent of it to the next
     "committing": Bound(0.0, 3600.0),
     "stopping":   Bound(0.0, 3600.0),

@@ -14,13 +14,14 @@ def accounts() -> list[Account]:
 
 
 def terminate(cluster: str, cloud: str) -> bool:
-    """End the machines of a cluster by id; whether its cloud has shown all. CloudError: some are still there."""
+    """End a cluster's machines by id; False: its cloud shows none, or not all. CloudError: some are still there."""
     for account in accounts():
         if account.cloud == cloud:
             try:
                 sighting = account.look()
             except NotAsked:
                 return False
-            account.terminate([each for each in sighting.instances if each.cluster.startswith(f"{cluster}-")])
-            return not sighting.problems
+            mine = [each for each in sighting.instances if each.cluster.startswith(f"{cluster}-")]
+            account.terminate(mine)
+            return bool(mine) and not sighting.problems
     return False

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from contextlib import closing, suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from flows.clusters.answers import REQUEST_S, NoAnswer, answered, asked
 from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, Instance, NotAsked, Sighting
 from flows.clusters.protocol import PREFIX
 from warehouse.ledger.placement import MachineEnd, Offer
@@ -29,7 +31,8 @@ ENDED_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 FIRST_REGION = "us-east-1"  # asked for the list of regions when the user's configuration names none
 CLOCKS_AGREE_S = 5.0  # how long before our request a machine may have been launched, by EC2's clock
 LISTED_S = 3000.0  # AWS lists a terminated machine for an hour; what is that young and isn't listed never was
-REGIONS_AT_ONCE = 8
+REGION_S = 150.0  # for the machines of a region: three tries of boto3, each of 10 s to connect and 30 s to read
+FAILURES = (ClientError, BotoCoreError, NoAnswer)
 
 
 class AwsAccount:
@@ -43,21 +46,22 @@ class AwsAccount:
 
     def look(self) -> Sighting:
         """Instances of every enabled region (see `Account.look`)."""
-        session, keys = _signed_in()
-        if keys is None:
+        session, credentials = signed_in()
+        if credentials is None:
             raise NotAsked("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `aws configure`")
         with closing(_client(session, session.region_name or FIRST_REGION)) as client:
             try:
                 regions = sorted(region["RegionName"] for region in client.describe_regions()["Regions"])
             except (ClientError, BotoCoreError) as error:
                 raise CloudError(f"aws: its regions can't be listed ({error}): allow ec2:DescribeRegions") from error
-        if keys != self._keys:
+        if (keys := credentials.get_frozen_credentials()) != self._keys:
             self._keys, self._clients = keys, {}
         for region in regions:  # made once: each takes 40 ms of CPU. In one thread: sessions are not thread-safe
             if region not in self._clients:
                 self._clients[region] = _client(session, region)
-        with ThreadPoolExecutor(REGIONS_AT_ONCE) as pool:
-            answers = list(pool.map(_in_region, (self._clients[region] for region in regions)))
+        asking = {region: asked(partial(_in_region, self._clients[region])) for region in regions}
+        wait(asking.values(), REGION_S)  # one that hangs hides no other
+        answers = [each.result() if each.done() else _mute(region) for region, each in asking.items()]
         refused = tuple(where for answer in answers for where in answer.refused)
         if len(refused) == len(regions):
             raise CloudError(f"aws: no region may be looked into ({refused[0]}): allow ec2:DescribeInstances")
@@ -79,16 +83,20 @@ class AwsAccount:
 
 
 def _each(instances: Sequence[Instance], do: Callable[[Any, str], object]) -> None:
-    """Do something to each machine by its id; one that EC2 does not know any more is fine."""
-    (session, _), failed = _signed_in(), []
-    for instance in instances:
-        try:
-            with closing(_client(session, instance.region)) as client:
-                do(client, instance.instance_id)
-        except ClientError as error:
-            if not _code(error).startswith("InvalidInstanceID"):
-                failed.append(f"{instance.where} {instance.instance_id}: {error}")
-        except BotoCoreError as error:
+    """Do something to each machine by its id, to all at once; one that EC2 does not know any more is fine."""
+    session, _ = signed_in()
+
+    def one(client: Any, instance_id: str) -> None:
+        with closing(client):
+            do(client, instance_id)
+
+    asking = [(each, asked(partial(one, _client(session, each.region), each.instance_id))) for each in instances]
+    wait([answer for _, answer in asking], REQUEST_S)
+    failed = []
+    for instance, answer in asking:
+        error = answer.exception() if answer.done() else NoAnswer(f"no answer within {REQUEST_S:.0f} s")
+        is_gone = isinstance(error, ClientError) and _code(error).startswith("InvalidInstanceID")
+        if error is not None and not is_gone:
             failed.append(f"{instance.where} {instance.instance_id}: {error}")
     if failed:
         raise CloudError("; ".join(failed))
@@ -99,8 +107,8 @@ def machines_of(cluster: str, offer: Offer | None) -> ClusterInstances | None:
     if offer is None or offer.cloud != "aws" or not offer.region:
         return None
     with suppress(CloudError):  # SkyPilot needs the keys, too, and says what is wrong with them
-        session, keys = _signed_in()
-        return None if keys is None else ClusterInstances(cluster, offer.region, _client(session, offer.region))
+        session, credentials = signed_in()
+        return None if credentials is None else ClusterInstances(cluster, offer.region, _client(session, offer.region))
     return None
 
 
@@ -114,31 +122,33 @@ class ClusterInstances:
     def known(self) -> dict[str, Instance] | None:
         """Machines by instance id; None if the cloud did not say."""
         try:
-            answer = self._client.describe_instances(Filters=self._filters)
-        except (ClientError, BotoCoreError):
+            answer = answered(partial(self._client.describe_instances, Filters=self._filters), REQUEST_S)
+        except FAILURES:
             return None  # nothing is known now; the caller goes on without this witness
         found = (each for reservation in answer["Reservations"] for each in reservation["Instances"])
         return {each["InstanceId"]: _instance(self._region, each) for each in found}
 
     def terminate(self) -> bool:
-        """Terminate those that are billed, and say whether none is left; if not, SkyPilot says what is wrong."""
+        """Terminate those that are billed, and say whether all that were rented have ended.
+
+        False: EC2 can't be asked, or shows none, not even ended ones. So one may still come.
+        """
         known = self.known()
         alive = [name for name, each in (known or {}).items() if each.state in BILLED_STATES]
         try:
             if alive:
-                self._client.terminate_instances(InstanceIds=alive)
-        except (ClientError, BotoCoreError):
+                answered(partial(self._client.terminate_instances, InstanceIds=alive), REQUEST_S)
+        except FAILURES:
             return False
-        return known is not None
+        return bool(known)
 
     def end_when_off(self, instance_ids: Sequence[str]) -> bool:
         """Have machines terminated, not stopped, when they power themselves off; False: the account may not say so."""
         try:
             for instance_id in instance_ids:
-                self._client.modify_instance_attribute(
-                    InstanceId=instance_id, Attribute="instanceInitiatedShutdownBehavior", Value="terminate"
-                )
-        except (ClientError, BotoCoreError):
+                wanted = {"Attribute": "instanceInitiatedShutdownBehavior", "Value": "terminate"}
+                answered(partial(self._client.modify_instance_attribute, InstanceId=instance_id, **wanted), REQUEST_S)
+        except FAILURES:
             return False
         return True
 
@@ -158,19 +168,22 @@ class ClusterInstances:
         return MachineEnd(asked_s, launched_at_s=asked_s) if is_listed and not were_there else None
 
 
-def _signed_in() -> tuple[Any, Any]:
-    """A session and its keys; None if it has none."""
+def signed_in() -> tuple[Any, Any]:
+    """A session of boto3 and its credentials, None if it has none. CloudError: they can't be had."""
     try:
         session = boto3.Session()
-        credentials = session.get_credentials()
-        return session, None if credentials is None else credentials.get_frozen_credentials()
-    except BotoCoreError as error:
+        return session, answered(session.get_credentials, REQUEST_S)  # a program of the user's may have to be run
+    except FAILURES as error:
         raise CloudError(f"aws: its credentials can't be had ({error}): log in again, or mend AWS's config") from error
 
 
 def _client(session: Any, region: str) -> Any:
     config = Config(connect_timeout=10, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 3})
     return session.client("ec2", region_name=region, config=config)
+
+
+def _mute(region: str) -> Sighting:
+    return Sighting("aws", problems=(f"aws/{region}: no answer within {REGION_S:.0f} s",))
 
 
 def _in_region(client: Any) -> Sighting:

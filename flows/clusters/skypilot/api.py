@@ -1,7 +1,7 @@
 """What SkyPilot's SDK is asked about clusters and offers: few calls, typed results.
 
 This process reads offers from SkyPilot's own catalogue. That needs no API server and, once it has its catalogue and its
-list of enabled clouds, no network.
+list of enabled clouds, no network. Whatever is asked has an end: NoAnswer.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flows.clusters.answers import DOWN_S, LOOK_S, REQUEST_S, Answer, NoAnswer, answered
 from flows.clusters.protocol import PREFIX
 from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.server import ANSI, call, cancel_request, ensure_server, sdk, text_of
@@ -57,13 +59,24 @@ def rented(names: list[str] | None = None, *, refresh: bool = False) -> list[Ren
     return [_rented(record) for record in records if record.name.startswith(PREFIX)]
 
 
-def take_down(name: str, *, purge: bool = False, started: Callable[[Any], None] = lambda _: None) -> bool:
-    """Terminate a cluster; False if there was none. Safe to repeat, and for several callers at once (see `call`)."""
-    sky = sdk()
+def take_down(name: str, *, purge: bool = False, is_ended: bool = False) -> bool:
+    """Terminate a cluster; False if there was none. Safe to repeat, and for several callers at once.
+
+    `is_ended`: its cloud has ended its machines. So nobody waits long, and a `down` without an answer is cancelled: it
+    would take the next machine of this name. NoAnswer: SkyPilot does not say that it is down.
+    """
+    sky, requests = sdk(), list[Any]()
     try:
-        call(lambda sky: sky.down(name, purge=purge), started=started)
+        call(lambda sky: sky.down(name, purge=purge), None, requests.append, REQUEST_S if is_ended else DOWN_S)
     except sky.exceptions.ClusterDoesNotExist:
         return False
+    except NoAnswer as error:
+        try:
+            for request_id in requests if is_ended else []:
+                cancel_request(request_id)
+        except Exception as deaf:
+            raise NoAnswer(f"{error}; its `down` may yet come: {text_of(deaf)}") from deaf
+        raise
     return True
 
 
@@ -141,10 +154,12 @@ def offers(task: Any, tell: Callable[[str], None] = lambda _: None) -> list[Offe
     sky_server.sdk()
     from sky import sky_logging
 
-    with sky_logging.silent():  # else its progress is printed in the server's own encoding
-        enabled = enabled_clouds()
-        found = {offer for wanted in task.resources for offer in _offers_of(wanted, enabled, tell)}
-    return sorted(found, key=lambda offer: (offer.price_usd_h or 0.0, not offer.spot, offer.where))
+    def find() -> set[Offer]:
+        with sky_logging.silent():  # else its progress is printed in the server's own encoding
+            enabled = enabled_clouds()
+            return {offer for wanted in task.resources for offer in _offers_of(wanted, enabled, tell)}
+
+    return sorted(_looked("offers", find), key=lambda offer: (offer.price_usd_h or 0.0, not offer.spot, offer.where))
 
 
 def enabled_clouds() -> list[Any]:
@@ -157,7 +172,8 @@ def enabled_clouds() -> list[Any]:
     if os.environ.get("SKYPILOT_API_SERVER_ENDPOINT"):  # credentials lie with the server, not here
         names = sky_server.call(lambda sky: sky.enabled_clouds())
         return [registry.CLOUD_REGISTRY.from_str(name) for name in names]
-    return list(get_cached_enabled_clouds_or_refresh(CloudCapability.COMPUTE))
+    check = partial(get_cached_enabled_clouds_or_refresh, CloudCapability.COMPUTE)
+    return list(_looked("enabled clouds", check))
 
 
 def recheck(clouds: Iterable[str]) -> None:
@@ -166,8 +182,9 @@ def recheck(clouds: Iterable[str]) -> None:
     from sky.check import check_capability
     from sky.clouds import CloudCapability
 
+    check = partial(check_capability, CloudCapability.COMPUTE, quiet=True, clouds=list(clouds))
     with suppress(SystemExit):  # which it raises where none is enabled
-        check_capability(CloudCapability.COMPUTE, quiet=True, clouds=list(clouds))
+        _looked("check of credentials", check)
 
 
 def has_quota(offer: Offer) -> bool:
@@ -177,7 +194,15 @@ def has_quota(offer: Offer) -> bool:
 
     cloud = CLOUD_REGISTRY.from_str(offer.cloud)
     place = {"cloud": cloud, "region": offer.region, "instance_type": offer.instance_type, "use_spot": offer.spot}
-    return bool(cloud.check_quota_available(sky.Resources(**place)))
+    return bool(_looked("quota", partial(cloud.check_quota_available, sky.Resources(**place))))
+
+
+def _looked(what: str, look: Callable[[], Answer]) -> Answer:
+    """What SkyPilot's own code finds in this process, which asks clouds without a limit. NoAnswer."""
+    try:
+        return answered(look, LOOK_S)
+    except NoAnswer as error:
+        raise NoAnswer(f"SkyPilot's {what}: {error}; see what `bin/sky check` waits for") from error
 
 
 def _offers_of(wanted: Any, enabled: list[Any], tell: Callable[[str], None]) -> Iterator[Offer]:

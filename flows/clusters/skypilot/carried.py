@@ -86,9 +86,9 @@ def _remove_left(folder: Path) -> None:
 
 def _keys_of_files() -> dict[str, str]:
     """The keys in ~/.aws, which don't expire as a login's do; none if there are none."""
-    import boto3
+    from flows.clusters.clouds.aws import signed_in
 
-    credentials = boto3.Session().get_credentials()
+    _, credentials = signed_in()
     if credentials is None or credentials.method not in ("shared-credentials-file", "config-file"):
         return {}
     keys = (credentials.access_key, credentials.secret_key, credentials.token)

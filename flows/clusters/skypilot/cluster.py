@@ -202,16 +202,15 @@ class SkyCluster:
         NoAnswer: SkyPilot doesn't say that it is down, and its cloud was not asked or doesn't, either.
         """
         for tried in range(1, DOWN_TRIES + 1):
-            is_ended, requests = self._is_ended_by_its_cloud(), list[Any]()
+            is_ended = self._is_ended_by_its_cloud()
             try:
-                sky_api.take_down(self.name, started=requests.append)
+                sky_api.take_down(self.name, is_ended=is_ended)
                 return
             except NoAnswer as error:
                 if not is_ended:
-                    said = f"{self.name} may still be up and cost money: SkyPilot gave {error}"
+                    said = f"{self.name} may still be up and cost money: {error}"
                     raise NoAnswer(f"{said}; to end it: `bin/sky down -y {self.name}`, `bin/sweep reap`") from error
-                LOG.warning("%s was ended at its cloud, and SkyPilot gave %s", self.name, error)
-                self._cancel(requests)
+                LOG.warning("%s was ended at its cloud, though %s", self.name, error)
                 return
             except Exception as error:
                 if tried == DOWN_TRIES or isinstance(error, sky_server.SkyUnavailable):  # which was tried already
@@ -221,23 +220,15 @@ class SkyCluster:
 
     def _is_ended_by_its_cloud(self) -> bool:
         """Have its cloud end its machines by id, and say whether it did; else SkyPilot says what is wrong."""
-        if self._machines is not None:
-            return self._machines.terminate()
-        if self._offer is None or self._offer.cloud == "aws":
+        if self._offer is None:
             return False
+        machines, cloud = self._machines, self._offer.cloud
+        end = partial(clouds.terminate, self.name, cloud) if machines is None else machines.terminate
         try:
-            return answered(partial(clouds.terminate, self.name, self._offer.cloud), PATIENCE_S)
+            return answered(end, PATIENCE_S)
         except Exception as error:  # whatever it is, SkyPilot is asked all the same
             LOG.warning("%s is left to SkyPilot: %s", self.name, sky_server.text_of(error))
             return False
-
-    def _cancel(self, requests: list[Any]) -> None:
-        """Cancel a `down` that nobody waits for: it would take the next machine of this name."""
-        for request_id in requests:
-            try:
-                sky_server.cancel_request(request_id)
-            except Exception as error:
-                LOG.warning("%s: SkyPilot's `down` may yet come: %s", self.name, sky_server.text_of(error))
 
     def machine_end(self, since_s: float) -> MachineEnd | None:
         """EC2's word; SkyPilot keeps none (see `Cluster.machine_end`)."""

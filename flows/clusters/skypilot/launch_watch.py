@@ -132,9 +132,10 @@ class LaunchWatch:
             is_ours = self._bounds.holds()
         except StoreAway:
             is_ours = False  # perhaps; asked again at the next look
-        if self._machines is not None and is_ours:
-            self._machines.terminate()  # the cloud is told first, since SkyPilot may take its time, or be gone
+        ended = self._machines.terminate if self._machines is not None and is_ours else bool
+        ended()  # the cloud is told first, since SkyPilot may take its time, or be gone
         answered(self._cancel, UNHEARD_S)
+        ended()  # what was rented between the two
 
     def _why_cut(self, ours: list[Instance] | None) -> LaunchFailed | FlowStopped | None:
         where, longest_h = self._offer.where if self._offer else self._cluster, self._bounds.longest_h

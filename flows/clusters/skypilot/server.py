@@ -24,7 +24,7 @@ import psutil
 
 from configs.errors import SpecsweepError
 from configs.secrets import TOKEN
-from flows.clusters.answers import DOWN_S, answered
+from flows.clusters.answers import LOOK_S, NoAnswer, answered
 from flows.clusters.skypilot import home as sky_home
 from tasks.host import process_group
 
@@ -183,13 +183,16 @@ def _last_words() -> str:
 
 
 def call(
-    request: Callable[[Any], Any], log: Path | None = None, started: Callable[[Any], None] = lambda _: None
+    request: Callable[[Any], Any],
+    log: Path | None = None,
+    started: Callable[[Any], None] = lambda _: None,
+    within_s: float | None = None,
 ) -> Any:
     """The result of one SDK request, or what it raises; SkyUnavailable: its server was gone `SERVER_TRIES` times.
 
     `request` is given the `sky` module and returns a request id, which `started` gets; `log` gets what is printed. An
     answer that is cut off is asked for again. The request is sent again only if the server has forgotten it. NoAnswer:
-    a request without a `log` is not over after `DOWN_S`; of one with a log, a launch, `LaunchWatch` sees to the end.
+    a request without a `log` is not over after `within_s` (`LOOK_S`); a launch has a log, and `LaunchWatch` ends it.
     """
     sky, request_id = sdk(), None
 
@@ -206,7 +209,9 @@ def call(
     for tried in range(1, SERVER_TRIES + 1):
         ensure_server()
         try:
-            return answered(ask, DOWN_S) if log is None else ask()
+            return answered(ask, within_s or LOOK_S) if log is None else ask()
+        except NoAnswer as error:
+            raise NoAnswer(f"SkyPilot's API server gave {error}; see `bin/sky api status`") from error
         except Exception as error:
             if _is_forgotten(sky, error):
                 request_id = None

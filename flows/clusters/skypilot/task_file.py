@@ -268,14 +268,14 @@ def _shown(path: Path) -> str:
 
 def require_no_keys_in_mounts(file: TaskFile) -> None:
     """Refuse, as TaskFileError, a cached mount of a task that may rent at AWS with keys that don't expire."""
-    import boto3
+    from flows.clusters.clouds.aws import signed_in
 
     mounts = file.config.get("file_mounts") or {}
     modes = {place: mount.get("mode") for place, mount in mounts.items() if isinstance(mount, dict)}
     cached = [place for place, mode in modes.items() if str(mode).upper() == "MOUNT_CACHED"]
     if not cached or (file.clouds and "aws" not in file.clouds):
         return
-    credentials = boto3.Session().get_credentials()
+    _, credentials = signed_in()
     # botocore's words for the ways in which keys are found that SkyPilot would write down
     if credentials is not None and credentials.method in ("env", "shared-credentials-file", "config-file"):
         why = "SkyPilot would write your AWS keys, which don't expire, into command lines"

@@ -24,6 +24,7 @@ from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, Instance, Not
 from flows.clusters.clouds.aws import AwsAccount
 from flows.clusters.clouds.gcp import GcpProject
 from flows.clusters.protocol import LABEL, cluster_name, names_of_store
+from flows.clusters.skypilot import api as sky_api
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
 from flows.flow_heartbeat import HeldCells
@@ -34,6 +35,7 @@ from flows.terminal.prefect_session import our_environment
 from tests.command_lines import run_python
 from tests.fake_cloud import OFFER
 from tests.fake_run import FakeRun
+from tests.hanging_sky import hanging_sky
 from tests.warehouse.ledger.store.conftest import KEYS, S3Server, make_server
 from tests.warehouse.ledger.store.fake_google import copy_all, twin_stores
 from warehouse.ledger.claims import FlowHeartbeat
@@ -115,7 +117,7 @@ class FakeSky:
             raise RuntimeError("the API server does not answer")
         return list(self.clusters.values())
 
-    def take_down(self, name: str, *, purge: bool = False) -> bool:
+    def take_down(self, name: str, *, purge: bool = False, is_ended: bool = False) -> bool:
         assert self.ec2 is not None, "there is nothing to take down"
         self.asked.append((name, purge))
         if self.broken and not purge:
@@ -384,17 +386,12 @@ class Hangs(FakeSky):
 
     def __init__(self, ec2: Ec2, name: str) -> None:
         super().__init__(ec2)
-        self.name, self.wakes, self.woke = name, threading.Event(), False
+        self.name = name
 
-    def take_down(self, name: str, *, purge: bool = False) -> bool:
-        if name == self.name:
-            self.wakes.wait(60)
-            self.woke = True
-            raise RuntimeError("it woke")
-        return super().take_down(name, purge=purge)
+    def take_down(self, name: str, **how: bool) -> bool:
+        return sky_api.take_down(name, **how) if name == self.name else super().take_down(name, **how)
 
 
-@pytest.mark.slow(6)
 @pytest.mark.parametrize("by_id", [True, False], ids=["its cloud can be asked", "only SkyPilot can"])
 def test_a_cluster_whose_down_hangs_keeps_no_other_up(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, by_id: bool
@@ -405,14 +402,13 @@ def test_a_cluster_whose_down_hangs_keeps_no_other_up(
     for name in names:
         sky.knows(name, "UP")
     scene.accounts = scene.accounts if by_id else []
-    monkeypatch.setattr("flows.reaper.reap.DOWN_S", 5.0)
-    report = scene.reap()
-    assert not sky.woke
+    with hanging_sky(monkeypatch) as sdk:
+        report = scene.reap()
+        assert not sdk.woke and sdk.cancelled == (["down-1"] if by_id else [])
     assert [the_one(report, name).done for name in names] == ["down" if by_id else "not down", "down", "down"]
     assert "no answer" in the_one(report, names[0]).remark and report.ok == by_id
     assert by_id or scene.ec2.state(ids[0]) == "running"
     assert all(scene.ec2.state(each) != "running" for each in ids[0 if by_id else 1 :])
-    sky.wakes.set()
 
 
 def test_what_could_not_be_taken_down_is_named_and_its_records_stay_open(scene: Scene) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
+from configs.checkout import ROOT
 from flows.clusters import clouds
 from flows.clusters.answers import NoAnswer
+from flows.clusters.clouds import aws
 from flows.clusters.clouds.account import Instance, NotAsked, Sighting
 from flows.clusters.protocol import LaunchFailed
 from flows.clusters.skypilot import api as sky_api
@@ -30,53 +32,18 @@ from tests.flows.clusters.skypilot.test_launch_bounds import (
     launch,
     sky,
 )
-from tests.flows.clusters.skypilot.test_sdk import FakeSdk, cluster
+from tests.flows.clusters.skypilot.test_sdk import cluster
 from tests.flows.reaper.test_reap import Ec2, cloud
+from tests.hanging_sky import HANG_S, HangingSdk, hanging_sky
 from tests.warehouse.ledger.store.conftest import KEYS
 
 __all__ = ["cloud", "cluster", "sky"]
 
-HANG_S = 60.0  # longest that a fake hangs: whoever waits for it has waited in vain
-
-
-class Hanging(FakeSdk):
-    """It takes every request, and answers none but that something be cancelled."""
-
-    StatusRefreshMode = SimpleNamespace(FORCE="force", NONE="none")
-
-    def __init__(self) -> None:
-        super().__init__([])
-        self.wakes, self.woke, self.cancelled = threading.Event(), False, list[str]()
-
-    def down(self, cluster_name: str, purge: bool) -> str:
-        return "down-1"
-
-    def status(self, cluster_names: list[str], refresh: object) -> str:
-        return "status-1"
-
-    def queue(self, cluster_name: str, all_users: bool) -> str:
-        return "queue-1"
-
-    def api_cancel(self, request_ids: list[str]) -> str:
-        self.cancelled += request_ids
-        return "cancel-1"
-
-    def get(self, request_id: str) -> str:
-        if not request_id.startswith("cancel"):
-            self.wakes.wait(HANG_S)
-            self.woke = True
-        return request_id
-
 
 @pytest.fixture
-def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
-    sdk = Hanging()
-    monkeypatch.setattr(sky_server, "ensure_server", lambda: None)
-    monkeypatch.setattr(sky_server, "DOWN_S", 0.2)
-    for module in (sky_server, sky_api):
-        monkeypatch.setattr(module, "sdk", lambda: sdk)
-    yield sdk
-    sdk.wakes.set()
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingSdk]:
+    with hanging_sky(monkeypatch) as sdk:
+        yield sdk
 
 
 @pytest.mark.parametrize(
@@ -85,32 +52,56 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
         lambda: sky_api.rented([NAME], refresh=True),
         lambda: sky_api.newest_job(NAME),
         lambda: sky_api.take_down(NAME),
-        lambda: sky_api.take_down(NAME, purge=True),
+        sky_api.enabled_clouds,
     ],
-    ids=["status", "queue", "down", "purge"],
+    ids=["status", "queue", "down", "clouds"],
 )
-def test_every_request_has_an_end(hanging: Hanging, ask: Callable[[], Any]) -> None:
-    with pytest.raises(NoAnswer):
+def test_every_request_has_an_end(hanging: HangingSdk, monkeypatch: pytest.MonkeyPatch, ask: Callable[[], Any]) -> None:
+    monkeypatch.setenv("SKYPILOT_API_SERVER_ENDPOINT", "http://127.0.0.1:1")
+    with pytest.raises(NoAnswer, match="no answer within 0 s; see"):
         ask()
     assert not hanging.woke
 
 
-def test_a_machine_that_may_still_be_up_is_named_and_its_down_goes_on(hanging: Hanging, cluster: SkyCluster) -> None:
+@pytest.mark.parametrize("ask", [sky_api.enabled_clouds, lambda: sky_api.offers(Mock(resources=[]))])
+def test_a_look_at_credentials_that_hangs_has_an_end(
+    hanging: HangingSdk, monkeypatch: pytest.MonkeyPatch, ask: Callable[[], Any]
+) -> None:
+    monkeypatch.setattr("sky.check.get_cached_enabled_clouds_or_refresh", lambda capability: hanging.get("check"))
+    with pytest.raises(NoAnswer, match=r"no answer within .*bin/sky check"):
+        ask()
+    assert not hanging.woke
+
+
+def test_no_exit_waits_for_what_hangs() -> None:
+    program = """
+import threading
+from flows.clusters.answers import NoAnswer, answered
+try:
+    answered(threading.Event().wait, 0.1)
+except NoAnswer as error:
+    print(error, flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True, timeout=HANG_S)
+    assert (done.returncode, done.stderr) == (0, "") and "no answer within" in done.stdout
+
+
+def test_a_machine_that_may_still_be_up_is_named_and_its_down_goes_on(hanging: HangingSdk, cluster: SkyCluster) -> None:
     with pytest.raises(NoAnswer, match=r"night may still be up .* `bin/sky down -y night`"):
         cluster.down()
     assert not hanging.woke and hanging.cancelled == []
 
 
+@pytest.mark.parametrize("is_deaf", [False, True])
 def test_what_its_cloud_has_ended_is_down_and_no_late_down_takes_the_next_of_its_name(
-    cloud: Ec2, hanging: Hanging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cloud: Ec2, hanging: HangingSdk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_deaf: bool
 ) -> None:
+    hanging.deaf = is_deaf
     for name, value in {**KEYS, "AWS_ENDPOINT_URL": cloud.url}.items():
         monkeypatch.setenv(name, value)
     machine = cloud.rent(f"{NAME}-9")
-    with caplog.at_level(logging.WARNING):
-        cluster_of(tmp_path, NO_TIME, f"{NAME}-9").down()
+    cluster_of(tmp_path, NO_TIME, f"{NAME}-9").down()
     assert cloud.state(machine) == "terminated" and hanging.cancelled == ["down-1"] and not hanging.woke
-    assert any("was ended at its cloud" in line for line in caplog.messages)
 
 
 class Account:
@@ -141,12 +132,13 @@ MINE, OTHER = (
     [
         (Sighting("fake", (MINE, OTHER)), True),
         (Sighting("fake", (MINE, OTHER), problems=("fake/east-2: unreachable",)), False),
+        (Sighting("fake", (OTHER,)), False),
         (NotAsked("no credentials"), False),
     ],
-    ids=["all seen", "not all seen", "not set up"],
+    ids=["all seen", "not all seen", "none seen, so one may still come", "not set up"],
 )
 def test_any_cloud_that_ends_by_id_is_told_before_skypilot(
-    hanging: Hanging, cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch, looks: Any, is_ended: bool
+    hanging: HangingSdk, cluster: SkyCluster, monkeypatch: pytest.MonkeyPatch, looks: Any, is_ended: bool
 ) -> None:
     account = Account(looks)
     monkeypatch.setattr(clouds, "accounts", lambda: [Mock(cloud="another"), account])
@@ -156,7 +148,7 @@ def test_any_cloud_that_ends_by_id_is_told_before_skypilot(
     else:
         with pytest.raises(NoAnswer):
             cluster.down()
-    assert account.ended == ([] if isinstance(looks, Exception) else ["night"])
+    assert account.ended == (["night"] if isinstance(looks, Sighting) and MINE in looks.instances else [])
 
 
 class Deaf(HangingSky):
@@ -186,3 +178,26 @@ def test_nobody_waits_for_a_launch_that_skypilot_does_not_end(
     assert isinstance(cut, LaunchFailed) and str(cut) == SPENT
     assert not deaf.is_over and deaf.state == "terminated"
     deaf.cancelled.set()
+
+
+@pytest.mark.slow(16)
+def test_a_region_that_hangs_hides_no_other_and_keeps_no_exit(cloud: Ec2, monkeypatch: pytest.MonkeyPatch) -> None:
+    wakes, woke, before = threading.Event(), list[str](), {*threading.enumerate()}
+    look = aws._in_region
+
+    def hangs_in_the_west(client: Any) -> Sighting:
+        if client.meta.region_name == "us-west-2":
+            wakes.wait(HANG_S)
+            woke.append("west")
+        return look(client)
+
+    for name, value in {**KEYS, "AWS_ENDPOINT_URL": cloud.url}.items():
+        monkeypatch.setenv(name, value)
+    machine = cloud.rent(NAME)
+    monkeypatch.setattr(aws, "_in_region", hangs_in_the_west)
+    monkeypatch.setattr(aws, "REGION_S", 15.0, raising=False)
+    sighting = cloud.account.look()
+    assert [each.instance_id for each in sighting.instances] == [machine] and not woke
+    assert any(said.startswith("aws/us-west-2: no answer") for said in sighting.problems)
+    assert all(each.daemon for each in {*threading.enumerate()} - before)
+    wakes.set()
