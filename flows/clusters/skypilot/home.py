@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from configs.secrets import TOKEN
 
 HOME_VARIABLE = "SPECSWEEP_SKY_HOME"  # names another home, in which nothing is linked
 USER_VARIABLE = "SPECSWEEP_USER_HOME"  # the user's own home, for the children of a process that has entered ours
@@ -43,6 +46,9 @@ ALSO = (".gitconfig", ".slurm", ".sky/catalogs", ".sky/config.yaml", ".sky/cooki
 """What else SkyPilot needs of the user's; it copies none of it."""
 
 COPIES_ANOTHERS = "nebius"  # SkyPilot copies ~/.aws/credentials for it, to any node, if a profile in there is named so
+
+NOT_FOR_SKYPILOT = (TOKEN, "HUGGING_FACE_HUB_TOKEN", "GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY")
+"""Variables that its server must not have: it shows a token to the hub at each launch, and copies it to each node."""
 
 LEAD_ELSEWHERE = ("XDG_CONFIG_HOME", "OCI_CONFIG")  # variables by which SkyPilot finds keys outside its home
 
@@ -73,6 +79,11 @@ def server_environment() -> dict[str, str]:
         folder.mkdir(parents=True, exist_ok=True)
         variables["TMPDIR"] = str(folder)
     return variables
+
+
+def without_tokens(env: Mapping[str, str]) -> dict[str, str]:
+    """An environment for what may become SkyPilot's API server."""
+    return {name: value for name, value in env.items() if name not in NOT_FOR_SKYPILOT}
 
 
 def enter() -> None:
@@ -119,4 +130,4 @@ def _read(path: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     enter()
-    os.execvp("sky", ["sky", *sys.argv[1:]])
+    os.execvpe("sky", ["sky", *sys.argv[1:]], without_tokens(os.environ))  # many of its commands start the server

@@ -1,6 +1,6 @@
 """Which files with keys SkyPilot would copy to a cloud's nodes: asked of its own code, as its API server sees the home.
 
-As a program it answers for the clouds that are named, in one JSON document: null if the API server is a remote one.
+As a program it answers for the clouds that are named, or for the enabled ones, in one JSON document.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import NamedTuple
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from flows.clusters.skypilot import home as sky_home
-from flows.clusters.skypilot.server import NOT_FOR_SKYPILOT, SkyUnavailable
+from flows.clusters.skypilot.api import enabled_clouds
+from flows.clusters.skypilot.server import SkyUnavailable
 
-ANSWER_S = 120.0  # importing SkyPilot takes seconds
+ANSWER_S = 120.0  # importing SkyPilot takes seconds, and asking all clouds about credentials some more
 
 
 class KeysWouldTravel(SpecsweepError):
@@ -32,13 +33,14 @@ class Travelling(NamedTuple):
 
 
 def travelling(clouds: Iterable[str]) -> dict[str, Travelling] | None:
-    """What nodes of each cloud would get; None: a remote API server copies what its own home has.
+    """What nodes of each cloud would get, or of each enabled one if none is named.
 
-    Raises SkyUnavailable: SkyPilot could not say.
+    None: a remote API server copies what its own home has. Raises SkyUnavailable: SkyPilot could not say.
     """
-    sky_home.enter()
-    env = {name: value for name, value in os.environ.items() if name not in NOT_FOR_SKYPILOT}
     argv = [sys.executable, "-m", "flows.clusters.skypilot.travelling", *sorted(clouds)]
+    env = sky_home.without_tokens(
+        os.environ
+    )  # as the API server has it: SkyPilot writes a token that it sees to a file
     try:
         done = subprocess.run(argv, cwd=ROOT, env=env, text=True, capture_output=True, timeout=ANSWER_S, check=True)
         found = json.loads(done.stdout.splitlines()[-1])
@@ -72,6 +74,7 @@ def require_no_others(clouds: Iterable[str]) -> None:
 
 def main() -> None:
     """Answer as `sky.backends.backend_utils.write_cluster_config` of 0.14.1 decides it."""
+    sky_home.enter()
     from sky.server import common
     from sky.utils import schemas
     from sky.utils.registry import CLOUD_REGISTRY
@@ -87,7 +90,7 @@ def main() -> None:
         return
     hidden = {name for name in CLOUD_REGISTRY if identity(name) == "NO_UPLOAD"}
     found: dict[str, tuple[list[str], list[str]]] = {}
-    for asked in sys.argv[1:]:
+    for asked in sys.argv[1:] or [str(cloud).lower() for cloud in enabled_clouds()]:
         cloud = CLOUD_REGISTRY.from_str(asked)
         name = next(name for name, each in CLOUD_REGISTRY.items() if each is cloud)
         has_role = (identity(name) or schemas.get_default_remote_identity(name)) != "LOCAL_CREDENTIALS"

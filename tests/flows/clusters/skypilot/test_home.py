@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from flows.clusters.skypilot.travelling import Travelling, refusal
 from tests.command_lines import run_python
 
 PROFILE = "aws_access_key_id=K\naws_secret_access_key=S\n"
@@ -120,8 +119,11 @@ def test_in_a_home_of_the_users_own_a_cloud_gets_its_key_and_another_ones_is_ref
     assert refused is None or (others[0] in refused and str(home) in refused)
 
 
-def test_what_would_travel_is_refused_with_the_clouds_that_would_get_it() -> None:
-    found = {"aws": Travelling((), ("~/.x",)), "gcp": Travelling((), ())}
-    text = refusal(found)
-    assert text is not None and text.startswith("nodes of aws would get ~/.x:") and "gcp" not in text
-    assert refusal({"lambda": Travelling(("~/.lambda_cloud/lambda_keys",), ())}) is None
+def test_our_command_of_skypilot_hands_its_server_no_token(tmp_path: Path) -> None:
+    (tmp_path / "sky").write_text("#!/bin/sh\nenv\n")
+    (tmp_path / "sky").chmod(0o755)
+    env = os.environ | {"HF_TOKEN": "hf_x", "GS_SECRET_ACCESS_KEY": "x", "SPECSWEEP_SKY_HOME": str(tmp_path / "home")}
+    env["PATH"] = f"{tmp_path}:{env['PATH']}"
+    done = run_python("-m", "flows.clusters.skypilot.home", "status", env=env)
+    names = {line.partition("=")[0] for line in done.stdout.splitlines()}
+    assert "SPECSWEEP_SKY_HOME" in names and not names & {"HF_TOKEN", "GS_SECRET_ACCESS_KEY"}, done
