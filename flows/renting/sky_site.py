@@ -34,7 +34,7 @@ from flows.clusters.skypilot.task_file import (
     sky_task,
     task_for,
 )
-from flows.clusters.skypilot.travelling import require_no_others
+from flows.clusters.skypilot.travelling import travelling
 from flows.forecast.budget import Purse
 from flows.forecast.estimates import measuring_s, ready_s
 from flows.renting.expiry import EXPIRES_AFTER_S
@@ -61,7 +61,7 @@ def sky_site(
     require_no_keys_in_mounts(file)
     sha, dirty = git_state()
     images = pinned_images(ledger, plan, file)
-    require_no_others(file.clouds)
+    travelling(file.clouds)  # refuses what nodes don't need
     give_time_to_live(cloud.unattended_h * 3600)
     spot_wanted = {planned.cell.cell_key: planned.spot for planned in plan.cells}
 

@@ -23,7 +23,7 @@ from flows.clusters.skypilot.api import enabled_clouds, has_quota, offers
 from flows.clusters.skypilot.carried import values_of
 from flows.clusters.skypilot.remedies import explain
 from flows.clusters.skypilot.task_file import TaskFile, require_no_keys_in_mounts, sky_task
-from flows.clusters.skypilot.travelling import refusal, travelling
+from flows.clusters.skypilot.travelling import travelling
 from flows.renting.sky_site import rentable
 from warehouse.ledger.placement import Offer
 from warehouse.ledger.store.proof import Check
@@ -34,6 +34,9 @@ CLOUDS = ("AWS", "GCP")  # those of the shipped tasks are shown even if they are
 OTHER_CLOUDS = ("Kubernetes", "Slurm")
 OFFERS_SHOWN = 3
 REMOTE_SERVER = "SKYPILOT_API_SERVER_ENDPOINT"
+
+
+ALWAYS = ("SkyPilot", "SkyPilot API server")  # checks whose problem is one though no sweep was named
 
 
 class Rented(NamedTuple):
@@ -48,29 +51,27 @@ class Rented(NamedTuple):
         """Clouds that the sweep names, in lower case; empty if it takes any."""
         return frozenset() if self.plan is None else self.file.clouds
 
-    def lacks(self, name: str, error_text: str) -> Check:
-        """A line about what is missing, with the remedy behind `; remedy: ` of an error's text."""
-        cause, _, remedy = error_text.partition("; remedy: ")
-        return Check(name, self.plan is None, cause, remedy, remark=self.plan is None)
+
+def problem(name: str, error_text: str) -> Check:
+    """A line about what is missing, with the remedy behind `; remedy: ` of an error's text."""
+    cause, _, remedy = error_text.partition("; remedy: ")
+    return Check(name, False, cause, remedy)
 
 
-def made(name: str, ask: Callable[[], str | Iterable[Check]], *, needed: bool = True) -> list[Check]:
+def made(name: str, ask: Callable[[], str | Iterable[Check]]) -> list[Check]:
     """The lines of one check, of which an error of ours, SkyPilot's or a cloud's is one, too."""
     try:
         said = ask()
         return [Check(name, True, said)] if isinstance(said, str) else list(said)
     except Exception as error:
         if isinstance(error, SpecsweepError):
-            text = str(error)
-        elif isinstance(error, _sky_failures()):
-            text = explain(sky_server.text_of(error))
-        else:
-            raise
-    cause, _, remedy = text.partition("; remedy: ")
-    return [Check(name, not needed, cause, remedy, remark=not needed)]
+            return [problem(name, str(error))]
+        if isinstance(error, _sky_failures()):
+            return [problem(name, explain(sky_server.text_of(error)))]
+        raise
 
 
-def sky_checks(rented: Rented) -> list[Check]:
+def sky_checks(rented: Rented) -> Iterator[Check]:
     """Every check of SkyPilot and the clouds, in the order in which a new user needs them."""
     rows = {
         "ssh and rsync": _tools,
@@ -80,16 +81,17 @@ def sky_checks(rented: Rented) -> list[Check]:
         "what travels to nodes": _travels,
         "offers" if rented.plan else f"spot offers of {rented.file.path.stem}": _offers,
     }
-    needed = rented.plan is not None
-    return [line for name, ask in rows.items() for line in made(name, partial(ask, name, rented), needed=needed)]
+    for name, ask in rows.items():
+        for line in made(name, partial(ask, name, rented)):
+            is_problem = rented.plan is not None or name in ALWAYS or line.ok
+            yield line if is_problem else line._replace(ok=True, remark=True)
 
 
 def _tools(name: str, rented: Rented) -> str | list[Check]:
     lacking = [tool for tool in ("ssh", "rsync") if shutil.which(tool) is None]
     if not lacking:
         return "installed; SkyPilot copies and starts with them"
-    remedy = explain(f"{lacking[0]}: not found").partition("; remedy: ")[2]
-    return [rented.lacks(name, f"{' and '.join(lacking)} missing; remedy: {remedy}")]
+    return [problem(name, explain(f"{lacking[0]}: not found"))]
 
 
 def _skypilot(name: str, rented: Rented) -> list[Check]:
@@ -106,8 +108,7 @@ def _server(name: str, rented: Rented) -> str | list[Check]:
     except httpx.HTTPError:
         healthy = False
     if not healthy and os.environ.get(REMOTE_SERVER):
-        cause, _, remedy = explain(f"Could not connect to SkyPilot API server at {url}").partition("; remedy: ")
-        return [Check(name, False, cause, remedy)]
+        return [problem(name, explain(f"Could not connect to SkyPilot API server at {url}"))]
     return f"answers at {url}" if healthy else "not started: the first run starts it"
 
 
@@ -130,8 +131,7 @@ def _clouds(name: str, rented: Rented) -> Iterator[Check]:
         if why is None:
             yield Check(f"cloud {cloud}", True, "enabled")
         elif rented.clouds or str(cloud) in CLOUDS:
-            line = rented.lacks(f"cloud {cloud}", f"not enabled: {why}")
-            yield line._replace(ok=True, remark=True) if None in whys else line
+            yield problem(f"cloud {cloud}", f"not enabled: {why}")._replace(ok=None in whys, remark=None in whys)
 
 
 def _why_not(cloud: object) -> str | None:
@@ -155,16 +155,10 @@ def _travels(name: str, rented: Rented) -> list[Check]:
     """What of the user's goes to nodes: secrets by name, and files that SkyPilot would copy."""
     require_no_keys_in_mounts(rented.file)
     names = ", ".join(values_of(rented.file.secret_names, rented.store_url)) or "none"
-    found = travelling(rented.clouds)
-    if said := refusal(found or {}):
-        return [rented.lacks(name, said)]
-    if found is None:
-        files = f"what keys the API server at {sky_server.server_url()} has in its home"
-    else:
-        keys = [f"{', '.join(each.key)} to {cloud}, to end themselves" for cloud, each in found.items() if each.key]
-        files = "; ".join(keys) or "none"
-    detail = f"secrets, in a file that is read and removed: {names}; files: {files}"
-    return [Check(name, True, detail, remark=files != "none")]
+    keys = travelling(rented.clouds)
+    detail = f"secrets, in a file that is read and removed: {names}; files with a key: {'; '.join(keys) or 'none'}"
+    remedy = f"{sky_server.server_url()} may copy keys of its own home" if os.environ.get(REMOTE_SERVER) else ""
+    return [Check(name, True, detail, remedy, remark=bool(keys or remedy))]
 
 
 def _offers(name: str, rented: Rented) -> Iterator[Check]:
@@ -174,7 +168,7 @@ def _offers(name: str, rented: Rented) -> Iterator[Check]:
     else:
         found = [offer for offer in offers(sky_task(rented.file)) if offer.spot]
     if not found:
-        yield rented.lacks(name, "none: no cloud is enabled that has one; remedy: set up one of the task's, as above")
+        yield problem(name, "none: no cloud is enabled that has one; remedy: set up one of the task's, as above")
         return
     prices = ["unpriced" if each.price_usd_h is None else f"{each.price_usd_h:.2f} USD/h" for each in found]
     shown = [f"{each.where} {each.instance_type} {price}" for each, price in zip(found, prices, strict=True)]
@@ -189,10 +183,11 @@ def _quota(found: Sequence[Offer]) -> Check:
     without = [each for each in places.values() if not has_quota(each)]
     if not without:
         return Check("quota", True, f"no cloud says that there is none, in {plural(len(places), 'place')}")
-    text = explain(f"Found no quota for {without[0].instance_type} spot instances in region {without[0].region}")
-    some = len(without) < len(places)
-    detail = f"none in {len(without)} of {plural(len(places), 'place')}, as for {without[0].where}"
-    return Check("quota", some, detail, text.partition("; remedy: ")[2], remark=some)
+    first, some = without[0], len(without) < len(places)
+    kind = f"{first.instance_type} {'spot' if first.spot else 'on-demand'}"
+    line = problem("quota", explain(f"Found no quota for {kind} instances in region {first.region}"))
+    detail = f"none in {len(without)} of {plural(len(places), 'place')}, as for {first.where}"
+    return line._replace(detail=detail, ok=some, remark=some)
 
 
 def _sky_failures() -> tuple[type[Exception], ...]:

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
@@ -25,57 +24,35 @@ class KeysWouldTravel(SpecsweepError):
     """Nodes would get keys that they don't need; the text has the files and the remedy."""
 
 
-class Travelling(NamedTuple):
-    """Files that a cloud's nodes would get: with the `key` of that cloud, and whatever else SkyPilot found."""
+def travelling(clouds: Iterable[str]) -> list[str]:
+    """The files with a cloud's own key that SkyPilot of this machine copies to its nodes; by default of enabled clouds.
 
-    key: tuple[str, ...]
-    others: tuple[str, ...]
-
-
-def travelling(clouds: Iterable[str]) -> dict[str, Travelling] | None:
-    """What nodes of each cloud would get, or of each enabled one if none is named.
-
-    None: a remote API server copies what its own home has. Raises SkyUnavailable: SkyPilot could not say.
+    Raises:
+        KeysWouldTravel: it would copy others, too.
+        SkyUnavailable: it could not say.
     """
     argv = [sys.executable, "-m", "flows.clusters.skypilot.travelling", *sorted(clouds)]
-    env = sky_home.without_tokens(
-        os.environ
-    )  # as the API server has it: SkyPilot writes a token that it sees to a file
+    env = sky_home.without_tokens(os.environ)  # as the API server: SkyPilot writes a token that it sees to a file
     try:
         done = subprocess.run(argv, cwd=ROOT, env=env, text=True, capture_output=True, timeout=ANSWER_S, check=True)
         found = json.loads(done.stdout.splitlines()[-1])
     except (subprocess.SubprocessError, ValueError, IndexError) as error:
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
         raise SkyUnavailable(f"SkyPilot can't say which keys it would copy to nodes: {' '.join(said)}") from error
-    if found is None:
-        return None
-    return {cloud: Travelling(tuple(key), tuple(others)) for cloud, (key, others) in found.items()}
-
-
-def refusal(found: dict[str, Travelling]) -> str | None:
-    """Why nothing may be rented there, with the remedy; None: nodes get no key that they don't need."""
-    bad = [f"nodes of {cloud} would get {', '.join(each.others)}" for cloud, each in found.items() if each.others]
-    if not bad:
-        return None
-    asked = os.environ.get(sky_home.HOME_VARIABLE)
-    remedy = (
-        f"leave only the key of the sweep's cloud in {asked} ({sky_home.HOME_VARIABLE})"
-        if asked
-        else "take `remote_identity: LOCAL_CREDENTIALS` of other clouds out of ~/.sky/config.yaml"
-    )
-    return f"{'; '.join(bad)}: keys that they don't need; remedy: {remedy}"
-
-
-def require_no_others(clouds: Iterable[str]) -> None:
-    """Refuse, as KeysWouldTravel, to rent where SkyPilot would copy keys to nodes that don't need them."""
-    if said := refusal(travelling(clouds) or {}):
-        raise KeysWouldTravel(said)
+    if bad := [f"nodes of {cloud} would get {', '.join(others)}" for cloud, (_, others) in found.items() if others]:
+        home = os.environ.get(sky_home.HOME_VARIABLE)
+        remedy = (
+            f"leave only the key of the sweep's cloud in {home} ({sky_home.HOME_VARIABLE})"
+            if home
+            else "take `remote_identity: LOCAL_CREDENTIALS` of other clouds out of ~/.sky/config.yaml"
+        )
+        raise KeysWouldTravel(f"{'; '.join(bad)}: keys that they don't need; remedy: {remedy}")
+    return [f"{', '.join(own)} to {cloud}" for cloud, (own, _) in found.items() if own]
 
 
 def main() -> None:
     """Answer as `sky.backends.backend_utils.write_cluster_config` of 0.14.1 decides it."""
     sky_home.enter()
-    from sky.server import common
     from sky.utils import schemas
     from sky.utils.registry import CLOUD_REGISTRY
 
@@ -85,9 +62,6 @@ def main() -> None:
         asked = {"cloud": name, "region": None, "keys": ("remote_identity",), "default_value": None}
         return skypilot_config.get_effective_workspace_region_config(**asked)
 
-    if not common.is_api_server_local():
-        print(json.dumps(None))
-        return
     hidden = {name for name in CLOUD_REGISTRY if identity(name) == "NO_UPLOAD"}
     found: dict[str, tuple[list[str], list[str]]] = {}
     for asked in sys.argv[1:] or [str(cloud).lower() for cloud in enabled_clouds()]:

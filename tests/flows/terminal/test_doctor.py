@@ -90,7 +90,7 @@ def test_where_a_cloud_is_set_up_it_shows_offers_with_prices_and_no_secret(moto_
     assert CANARY not in printed and "aws-canary-0123" not in printed
     travelling = checks["what travels to nodes"]
     assert travelling["ok"] and "HF_TOKEN, AWS_ACCESS_KEY_ID" in travelling["detail"]
-    assert travelling["detail"].endswith("files: none")
+    assert travelling["detail"].endswith("files with a key: none")
     assert checks["store s3://sweeps/prefix: clocks agree"]["ok"]
     assert "no rented node can reach it" in checks["store s3://sweeps/prefix: reachable from nodes"]["detail"]
 
@@ -242,6 +242,8 @@ def test_a_sweep_is_held_against_its_own_task_and_account(
     bad: str | None,
 ) -> None:
     monkeypatch.setattr(Outside, "quota", quota)
+    with (moto_cloud.home / ".sky/catalogs/v8/aws/instance_quota_mapping.csv").open("a") as codes:
+        codes.write("p5.4xlarge,L-7212CCBC,L-417A185B\n")
     moto_cloud.env |= {name: f"http://{outside}" for name in ("HF_ENDPOINT", "AWS_ENDPOINT_URL_SERVICE_QUOTAS")}
     checks, printed = moto_cloud(None, write_sweep(tmp_path / "my", outside, budget_usd=50, most_usd_h=most_usd_h))
     assert CANARY not in printed and "aws-canary-0123" not in printed
