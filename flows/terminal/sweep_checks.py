@@ -20,14 +20,11 @@ from configs.schema import Plan
 from configs.secrets import TOKEN, secret
 from configs.steps.eval import HUB as ON_THE_HUB
 from configs.steps.eval import EvalStep
-from flows.clock import StoppableClock
 from flows.clusters.skypilot.carried import values_of
 from flows.clusters.skypilot.task_file import TaskFile, load_task
 from flows.plans import make_plan
 from flows.preflight import require_datasets, require_machine
-from flows.renting.site import expected
 from flows.renting.sky_site import pinned_image
-from flows.run_context import purse_of
 from flows.settling import require_budget
 from flows.terminal.cloud_checks import Rented, made, sky_checks
 from flows.terminal.doctor import store_checks
@@ -136,13 +133,7 @@ def _rehearsal(asked: Asked) -> list[Check]:
 
 def _budget(asked: Asked) -> str:
     require_budget(asked.ledger, asked.plan)
-    assert asked.plan.cloud is not None, "asked of sweeps that rent only"
-    left = expected(asked.plan, asked.ledger)
-    fits = purse_of(asked.ledger, asked.plan, asked.plan.cloud, StoppableClock()).fits(left)
-    usd = left.usd_spot if left.spot else left.usd_on_demand
-    forecast = "a price isn't known" if usd is None else f"what is left would cost {usd:.2f} USD"
-    limits = [f"{fit.field} is {fit.budget_usd:.2f}, {fit.spent_usd:.2f} spent" for fit in fits]
-    return "; ".join([forecast, *(limits or ["no budget is set (cloud.budget)"])])
+    return f"what is left fits into it; `bin/sweep plan {asked.name}` shows the dollars"
 
 
 def _image(asked: Asked) -> str:

@@ -60,11 +60,10 @@ def environment() -> dict[str, str]:
         "HOME": str(Path(os.environ.get(HOME_VARIABLE) or user / ".local/share/specsweep/sky").absolute()),
         "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(user / ".cache"),  # our environments stay there
         "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+        PORT_VARIABLE: os.environ.get(PORT_VARIABLE) or PORT,
         "SPT_NOENV": "1",  # process titles leave /proc/<pid>/environ alone: the lab finds its processes by it
     }
-    if not os.environ.get(HOME_VARIABLE):
-        variables |= {USER_VARIABLE: str(user), PORT_VARIABLE: os.environ.get(PORT_VARIABLE) or PORT}
-    return variables
+    return variables if os.environ.get(HOME_VARIABLE) else {**variables, USER_VARIABLE: str(user)}
 
 
 def _user_home() -> Path:

@@ -254,7 +254,6 @@ def test_a_sweep_is_held_against_its_own_task_and_account(
         return
     assert checks["offers"]["detail"].startswith("aws/us-east-1a spot p5.4xlarge 2.25 USD/h")
     assert checks["image"]["detail"] == f"{outside}/team/it@sha256:" + "5c" * 32
-    assert "run_usd is 50.00" in checks["budget"]["detail"]
     assert checks["what travels to nodes"]["detail"].endswith("files with a key: none")
     assert bad != "quota" or "P5 Spot" in checks["quota"]["remedy"]
 

@@ -122,11 +122,13 @@ def test_in_a_home_of_the_users_own_a_cloud_gets_its_key_and_another_ones_is_ref
     assert refused.startswith(f"nodes of lambda would get {', '.join(others)}:") and str(home) in refused
 
 
-def test_our_command_of_skypilot_hands_its_server_no_token(tmp_path: Path) -> None:
+def test_our_command_of_skypilot_hands_its_server_no_token_and_asks_no_other_server(tmp_path: Path) -> None:
     (tmp_path / "sky").write_text("#!/bin/sh\nenv\n")
     (tmp_path / "sky").chmod(0o755)
     env = os.environ | {"HF_TOKEN": "hf_x", "GS_SECRET_ACCESS_KEY": "x", "SPECSWEEP_SKY_HOME": str(tmp_path / "home")}
+    env.pop("SKYPILOT_API_SERVER_LOCAL_PORT", None)
     env["PATH"] = f"{tmp_path}:{env['PATH']}"
     done = run_python("-m", "flows.clusters.skypilot.home", "status", env=env)
-    names = {line.partition("=")[0] for line in done.stdout.splitlines()}
-    assert "SPECSWEEP_SKY_HOME" in names and not names & {"HF_TOKEN", "GS_SECRET_ACCESS_KEY"}, done
+    given = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    assert not given.keys() & {"HF_TOKEN", "GS_SECRET_ACCESS_KEY"}, given
+    assert given["SKYPILOT_API_SERVER_LOCAL_PORT"] != "46580", "the user's own server has all of the user's keys"
