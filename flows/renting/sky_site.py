@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import httpx
@@ -20,12 +21,11 @@ from configs.schema import Cloud, Plan
 from configs.visits import without
 from flows.clock import StoppableClock
 from flows.clusters.protocol import CellJob, Cluster, LaunchFailed, cluster_name
-from flows.clusters.skypilot.api import enabled_clouds, offers
+from flows.clusters.skypilot.api import offers
 from flows.clusters.skypilot.carried import carried, give_time_to_live, values_of
 from flows.clusters.skypilot.cluster import SkyCluster
 from flows.clusters.skypilot.launch_watch import LaunchBounds
 from flows.clusters.skypilot.task_file import (
-    DOCKER,
     Rental,
     TaskFile,
     load_task,
@@ -33,11 +33,11 @@ from flows.clusters.skypilot.task_file import (
     sky_task,
     task_for,
 )
-from flows.clusters.skypilot.travelling import require_no_others
+from flows.clusters.skypilot.travelling import travelling
 from flows.forecast.budget import Purse
 from flows.forecast.estimates import measuring_s, ready_s
 from flows.renting.expiry import EXPIRES_AFTER_S
-from flows.renting.site import PolicySite
+from flows.renting.site import NothingToRent, PolicySite
 from tasks.engine.machine import cell_workdir
 from tasks.place.provenance import git_state
 from warehouse.ledger.claims import Claims
@@ -60,12 +60,9 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, pu
     sha, dirty = git_state()
     own_id = store_id(ledger.store)
     images = pinned_images(ledger, plan, file)
-    require_no_others(file.clouds or {str(cloud).lower() for cloud in enabled_clouds()})
+    travelling(file.clouds)  # refuses what nodes don't need
     give_time_to_live(cloud.unattended_h * 3600)
     spot_wanted = {planned.cell.cell_key: planned.spot for planned in plan.cells}
-
-    def known_offers() -> list[Offer]:
-        return rentable(offers(sky_task(file)), plan, cloud)
 
     def make_cluster(cell_key: str, offer: Offer | None) -> Cluster:
         @contextmanager
@@ -85,7 +82,7 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, pu
         return SkyCluster(name, task_of, offer, log_path, lambda: clock.is_stopped, bounds)
 
     return PolicySite(
-        offers=known_offers,
+        offers=partial(rentable, file, plan, cloud),
         make_cluster=make_cluster,
         cloud=cloud,
         history=[story for key in spot_wanted for story in Placements(ledger, key).stories()],
@@ -96,11 +93,22 @@ def sky_site(ledger: Ledger, plan: Plan, cloud: Cloud, clock: StoppableClock, pu
     )
 
 
-def rentable(found: list[Offer], plan: Plan, cloud: Cloud) -> list[Offer]:
-    """Offers that a run may take: none without a price where there is a budget, nor spot where no cell wants it."""
-    if cloud.budget.is_set:  # a machine without a price can't be kept within a budget
-        found = [offer for offer in found if offer.price_usd_h is not None]
-    return found if any(planned.spot for planned in plan.cells) else [offer for offer in found if not offer.spot]
+def rentable(file: TaskFile, plan: Plan, cloud: Cloud) -> list[Offer]:
+    """Offers that a run may take: none without a price where there is a budget, nor spot where no cell wants it.
+
+    Raises NothingToRent where it is known why there is none; NoAnswer: SkyPilot does not answer.
+    """
+    why: list[str] = []
+    found = offers(sky_task(file), why.append)
+    if not found and why:
+        said = "; ".join(dict.fromkeys(why))
+        raise NothingToRent(f"no enabled cloud has what {file.path} asks for: {said}; remedy: change that there")
+    priced = [offer for offer in found if offer.price_usd_h is not None or not cloud.budget.is_set]
+    if found and not priced:
+        raise NothingToRent(
+            f"{found[0].where} has no price, so no budget can be kept; remedy: leave cloud.budget out of the sweep"
+        )
+    return priced if any(planned.spot for planned in plan.cells) else [offer for offer in priced if not offer.spot]
 
 
 def _waiting_s(ledger: Ledger, plan: Plan) -> dict[str, float]:
@@ -114,7 +122,7 @@ def _waiting_s(ledger: Ledger, plan: Plan) -> dict[str, float]:
 
 def pinned_images(ledger: Ledger, plan: Plan, file: TaskFile) -> dict[str, str]:
     """Cell key to `name@sha256:...`, for cells whose engine has an image; empty if the task uses no container."""
-    if not str(file.config["resources"].get("image_id", "")).startswith(DOCKER):
+    if not file.is_container:
         return {}
     wanted = {planned.cell.cell_key: planned.cell.engine.image for planned in plan.cells}
     digests = {image: _pinned(ledger, image) for image in set(wanted.values()) if image}

@@ -1,31 +1,31 @@
-"""SkyPilot and its clouds as the doctor sees them: tools, keys, the server, credentials, offers and quota.
+"""SkyPilot and its clouds as the doctor sees them: tools, server, credentials, what travels, offers and quota.
 
-Nothing is started and nothing is rented. For a sweep that rents, what is missing is a problem, else a remark.
+Nothing is started and nothing is rented. What a sweep lacks is a problem; where none was named, it is a remark.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import metadata
-from pathlib import Path
+from typing import Any, NamedTuple
 
 import httpx
 
-from configs.evals.suites import SUITES
+from configs.errors import SpecsweepError
+from configs.schema import Plan
 from flows.clusters.answers import LOOK_S, NoAnswer, answered
 from flows.clusters.skypilot import home as sky_home
 from flows.clusters.skypilot import server as sky_server
-from flows.clusters.skypilot.api import enabled_clouds, has_quota, offers, recheck
+from flows.clusters.skypilot.api import enabled_clouds, has_quota, offers
 from flows.clusters.skypilot.carried import values_of
 from flows.clusters.skypilot.remedies import explain
-from flows.clusters.skypilot.task_file import TaskFile, load_task, sky_task
-from flows.clusters.skypilot.travelling import refusal, travelling
-from tasks.host.hub import hub_home
+from flows.clusters.skypilot.task_file import TaskFile, require_no_keys_in_mounts, sky_task
+from flows.clusters.skypilot.travelling import travelling
+from flows.renting.sky_site import rentable
 from warehouse.ledger.placement import Offer
 from warehouse.ledger.store.proof import Check
 from warehouse.report.display.figures import plural
@@ -33,206 +33,172 @@ from warehouse.report.display.figures import plural
 SKYPILOT = "0.14.1"  # the version that flows/clusters/skypilot is written for and tested with
 CLOUDS = ("AWS", "GCP")  # those of the shipped tasks are shown even if they are not set up, others only if they are
 OTHER_CLOUDS = ("Kubernetes", "Slurm")
-TASK = "h100-spot"  # the task that is looked at where no sweep is named
 OFFERS_SHOWN = 3
-AT_ONCE = 8  # questions to a cloud about quota
-_GATED = ", ".join(facts.title for facts in SUITES.values() if facts.gated)
-
-SECRETS = {
-    "HF_TOKEN": f"gated models and datasets ({_GATED}) can't be fetched without it",
-    "AWS_ACCESS_KEY_ID": "nodes on other clouds need it for an s3:// store",
-    "GS_ACCESS_KEY_ID": "a gs:// store needs it, with GS_SECRET_ACCESS_KEY",
-}
-"""Variables that the shipped tasks pass to nodes as secrets, and what for."""
-
 REMOTE_SERVER = "SKYPILOT_API_SERVER_ENDPOINT"
 
 
-def remark(name: str, detail: str, remedy: str = "") -> Check:
-    """A check that passes: worth knowing, but nothing has to be fixed."""
-    return Check(name, True, detail, remedy, remark=True)
+ALWAYS = ("SkyPilot", "SkyPilot API server")  # checks whose problem is one though no sweep was named
+
+
+class Rented(NamedTuple):
+    """A task, and the sweep that rents with it; None: no sweep was named, and the task is an example."""
+
+    file: TaskFile
+    store_url: str
+    plan: Plan | None = None
+
+    @property
+    def clouds(self) -> frozenset[str]:
+        """Clouds that the sweep names, in lower case; empty if it takes any."""
+        return frozenset() if self.plan is None else self.file.clouds
 
 
 def problem(name: str, error_text: str) -> Check:
-    """A check that fails, with the remedy behind `; remedy: ` of an error's text."""
+    """A line about what is missing, with the remedy behind `; remedy: ` of an error's text."""
     cause, _, remedy = error_text.partition("; remedy: ")
     return Check(name, False, cause, remedy)
 
 
-def sky_checks(store_url: str) -> list[Check]:
+def made(name: str, ask: Callable[[], str | Iterable[Check]]) -> list[Check]:
+    """The lines of one check, of which an error of ours, SkyPilot's or a cloud's is one, too."""
+    try:
+        said = ask()
+        return [Check(name, True, said)] if isinstance(said, str) else list(said)
+    except Exception as error:
+        if isinstance(error, SpecsweepError):
+            return [problem(name, str(error))]
+        if isinstance(error, _sky_failures()):
+            return [problem(name, explain(sky_server.text_of(error)))]
+        raise
+
+
+def sky_checks(rented: Rented) -> Iterator[Check]:
     """Every check of SkyPilot and the clouds, in the order in which a new user needs them."""
-    checks = [tools(is_needed=False), skypilot(), *_secrets(), server(), *_clouds(), _offers()]
-    return [*checks, travels(load_task(TASK), store_url)]
+    rows = {
+        "ssh and rsync": _tools,
+        "SkyPilot": _skypilot,
+        "SkyPilot API server": _server,
+        "clouds": _clouds,
+        "what travels to nodes": _travels,
+        "offers" if rented.plan else f"spot offers of {rented.file.path.stem}": _offers,
+    }
+    for name, ask in rows.items():
+        for line in made(name, partial(ask, name, rented)):
+            is_problem = rented.plan is not None or name in ALWAYS or line.ok
+            yield line if is_problem else line._replace(ok=True, remark=True)
 
 
-def tools(*, is_needed: bool) -> Check:
-    """The programs that SkyPilot copies and starts with."""
+def _tools(name: str, rented: Rented) -> str | list[Check]:
     lacking = [tool for tool in ("ssh", "rsync") if shutil.which(tool) is None]
     if not lacking:
-        return Check("ssh and rsync", True, "installed; SkyPilot copies and starts with them")
-    remedy = explain(f"{lacking[0]}: not found").partition("; remedy: ")[2]
-    return Check("ssh and rsync", not is_needed, f"{' and '.join(lacking)} missing", remedy, remark=not is_needed)
+        return "installed; SkyPilot copies and starts with them"
+    return [problem(name, explain(f"{lacking[0]}: not found"))]
 
 
-def skypilot() -> Check:
-    """SkyPilot's version."""
+def _skypilot(name: str, rented: Rented) -> list[Check]:
     found = metadata.version("skypilot")
     remedy = "" if found == SKYPILOT else f"install {SKYPILOT} (`bin/environment control` does)"
-    return Check("SkyPilot", found == SKYPILOT, f"version {found}", remedy)
+    return [Check(name, found == SKYPILOT, f"version {found}", remedy)]
 
 
-def _secrets() -> list[Check]:
-    aws_file = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")).expanduser()
-    checks = []
-    for name, purpose in SECRETS.items():
-        if os.environ.get(name):
-            checks.append(Check(f"secret {name}", True, "set"))
-        elif name.startswith("AWS") and aws_file.exists():
-            checks.append(Check(f"secret {name}", True, f"not set; the keys in {aws_file} go to nodes"))
-        elif name == "HF_TOKEN" and (token := hub_home(os.environ) / "token").exists():
-            detail = f"not set; engines of this machine find the one in {token}"
-            checks.append(remark(f"secret {name}", detail, f"export {name}=... for rented nodes and gated datasets"))
-        else:
-            checks.append(remark(f"secret {name}", f"not set: {purpose}", f"export {name}=..."))
-    return checks
-
-
-def server() -> Check:
-    """SkyPilot's API server: a remote one has to answer, ours is started by the first run."""
-    url, name = sky_server.server_url(), "SkyPilot API server"
+def _server(name: str, rented: Rented) -> str | list[Check]:
+    """A remote one has to answer; ours is started by the first run."""
+    url = sky_server.server_url()
     try:
         healthy = httpx.get(f"{url}/api/health", timeout=5).is_success
     except httpx.HTTPError:
         healthy = False
-    if healthy:
-        return Check(name, True, f"answers at {url}")
+    if not healthy and os.environ.get(REMOTE_SERVER):
+        return [problem(name, explain(f"Could not connect to SkyPilot API server at {url}"))]
+    return f"answers at {url}" if healthy else "not started: the first run starts it"
+
+
+def _clouds(name: str, rented: Rented) -> Iterator[Check]:
+    """One line each; of those that a sweep names, one has to be enabled."""
     if os.environ.get(REMOTE_SERVER):
-        return problem(name, explain(f"Could not connect to SkyPilot API server at {url}"))
-    return Check(name, True, "not started: the first run starts it")
-
-
-def _clouds() -> list[Check]:
-    if os.environ.get(REMOTE_SERVER):
-        return [_remote_clouds()]
-    found = _looked_at((*CLOUDS, *OTHER_CLOUDS))
-    return [check for name, check in found.items() if name in CLOUDS or not check.remark]
-
-
-def _remote_clouds() -> Check:
-    try:
         names = ", ".join(sorted(str(cloud) for cloud in enabled_clouds()))
-    except sky_server.SkyUnavailable as error:
-        return remark("clouds", f"not asked: {error}")
-    return Check("clouds", bool(names), f"the API server has {names or 'none'} enabled")
-
-
-def _looked_at(names: Collection[str]) -> dict[str, Check]:
+        yield Check(name, bool(names), f"the API server has {names or 'none'} enabled")
+        return
     sky_server.sdk()
+    from sky.utils.registry import CLOUD_REGISTRY
+
     from sky import sky_logging
 
     with sky_logging.silent(), ThreadPoolExecutor() as pool:
-        return dict(zip(names, pool.map(_cloud, names), strict=True))
+        asked = sorted(rented.clouds) or dict.fromkeys([*CLOUDS, *OTHER_CLOUDS, *map(str, enabled_clouds())])
+        clouds = [CLOUD_REGISTRY.from_str(each) for each in asked]
+        whys = list(pool.map(_why_not, clouds))
+    for cloud, why in zip(clouds, whys, strict=True):
+        if why is None:
+            yield Check(f"cloud {cloud}", True, "enabled")
+        elif rented.clouds or str(cloud) in CLOUDS:
+            yield problem(f"cloud {cloud}", f"not enabled: {why}")._replace(ok=None in whys, remark=None in whys)
 
 
-def _cloud(name: str) -> Check:
+def _why_not(cloud: Any) -> str | None:
+    """Why a cloud isn't enabled, with the remedy; None: it is."""
     from sky.clouds import CloudCapability
-    from sky.utils import registry
 
-    cloud = registry.CLOUD_REGISTRY.from_str(name)
+    look: Callable[[], Any] = partial(cloud.check_credentials, CloudCapability.COMPUTE)
     try:
-        works, reason = answered(partial(cloud.check_credentials, CloudCapability.COMPUTE), LOOK_S)
+        works, reason = answered(look, LOOK_S)
     except NoAnswer as error:
         works, reason = False, str(error)
     if works:
-        return Check(f"cloud {cloud}", True, "enabled")
+        return None
     # SkyPilot gives a sentence, or one per Kubernetes context
     said = "; ".join(map(str, reason.values())) if isinstance(reason, dict) else str(reason or "no reason given")
-    cause, _, remedy = explain(said).partition("; remedy: ")
-    if str(cloud).lower() not in (*sky_home.WITH_A_ROLE, "slurm") and not os.environ.get(sky_home.HOME_VARIABLE):
-        own = f"a home with no other key: {sky_home.HOME_VARIABLE}, see docs/cloud.md, SkyPilot's home"
-        remedy = f"its nodes end themselves with your key, so give SkyPilot {own}"
-    return remark(f"cloud {cloud}", f"not enabled: {cause}", remedy)
+    if str(cloud).lower() in (*sky_home.WITH_A_ROLE, "slurm") or os.environ.get(sky_home.HOME_VARIABLE):
+        return explain(said)
+    return (
+        f"{explain(said).partition('; remedy: ')[0]}; remedy: its nodes end themselves with your key, so give SkyPilot "
+        f"a home with no other: {sky_home.HOME_VARIABLE}, see docs/cloud.md, SkyPilot's home"
+    )
 
 
-def clouds_of(file: TaskFile) -> list[Check]:
-    """The clouds that a task names: one of them has to be enabled."""
-    if os.environ.get(REMOTE_SERVER):
-        return [_remote_clouds()]
-    if not file.clouds:
-        names = ", ".join(sorted(str(cloud) for cloud in enabled_clouds()))
-        none = problem("clouds", explain("No cloud is enabled"))
-        return [Check("clouds", True, f"enabled: {names}") if names else none]
-    found = _looked_at(sorted(file.clouds))
-    works = [name for name, check in found.items() if not check.remark]
-    if works:  # what SkyPilot has kept may be older than the credentials
-        recheck(works)
-        return list(found.values())
-    return [check._replace(ok=False, remark=False) for check in found.values()]
+def _travels(name: str, rented: Rented) -> list[Check]:
+    """What of the user's goes to nodes: secrets by name, and files that SkyPilot would copy."""
+    require_no_keys_in_mounts(rented.file)
+    names = ", ".join(values_of(rented.file.secret_names, rented.store_url)) or "none"
+    keys = travelling(rented.clouds)
+    detail = f"secrets, in a file that is read and removed: {names}; files with a key: {'; '.join(keys) or 'none'}"
+    remedy = f"{sky_server.server_url()} may copy keys of its own home" if os.environ.get(REMOTE_SERVER) else ""
+    return [Check(name, True, detail, remedy, remark=bool(keys or remedy))]
 
 
-def _offers() -> Check:
-    name = f"spot offers of {TASK}"
-    try:
-        found = [offer for offer in offers(sky_task(load_task(TASK))) if offer.spot]
-    except sky_failures() as error:
-        cause, _, remedy = explain(sky_server.text_of(error)).partition("; remedy: ")
-        return remark(name, cause, remedy)
+def _offers(name: str, rented: Rented) -> Iterator[Check]:
+    plan = rented.plan
+    if plan is not None and plan.cloud is not None:
+        found = rentable(rented.file, plan, plan.cloud)
+    else:
+        found = [offer for offer in offers(sky_task(rented.file)) if offer.spot]
     if not found:
-        return remark(name, "none: no cloud is enabled that has one", "set up AWS or GCP as said above")
-    return Check(name, True, said_of(found))
-
-
-def said_of(found: Sequence[Offer]) -> str:
-    """The cheapest offers with their prices, and how many zones there are."""
+        yield problem(name, "none: no cloud is enabled that has one; remedy: set up one of the task's, as above")
+        return
     prices = ["unpriced" if each.price_usd_h is None else f"{each.price_usd_h:.2f} USD/h" for each in found]
     shown = [f"{each.where} {each.instance_type} {price}" for each, price in zip(found, prices, strict=True)]
-    return f"{'; '.join(shown[:OFFERS_SHOWN])} ({plural(len(found), 'zone')})"
+    yield Check(name, True, f"{'; '.join(shown[:OFFERS_SHOWN])} ({plural(len(found), 'zone')})")
+    if plan is not None:
+        yield _quota(found)
 
 
-def quota_for(found: Sequence[Offer]) -> Check:
+def _quota(found: Sequence[Offer]) -> Check:
     """Whether the account may rent any of these offers, as far as their clouds say."""
-    places = list({(each.cloud, each.region, each.instance_type, each.spot): each for each in found}.values())
-
-    def answer(offer: Offer) -> bool | None:
-        try:
-            return has_quota(offer)
-        except sky_failures():
-            return None  # the cloud can't be asked; the launch will tell
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        answers = list(pool.map(answer, places))
-    said = Counter(answers)
-    without = [f"{each.where} {each.instance_type}" for each, has in zip(places, answers, strict=True) if has is False]
-    detail = f"none in {said[False]} of {len(places)} places" + (f", as {without[0]}" if without else "")
-    if said[None]:
-        detail += f"; {said[None]} could not be asked about"
-    told = explain(f"Found no quota for {places[0].instance_type} spot instances in region {places[0].region}")
-    remedy = told.partition("; remedy: ")[2] if without else ""
-    is_ok = len(without) < len(places)
-    return Check("quota", is_ok, detail, remedy, remark=is_ok and bool(without or said[None]))
+    places = {(each.cloud, each.region, each.instance_type, each.spot): each for each in found}
+    without = [each for each in places.values() if not has_quota(each)]
+    if not without:
+        return Check("quota", True, f"no cloud says that there is none, in {plural(len(places), 'place')}")
+    first, some = without[0], len(without) < len(places)
+    kind = f"{first.instance_type} {'spot' if first.spot else 'on-demand'}"
+    line = problem("quota", explain(f"Found no quota for {kind} instances in region {first.region}"))
+    detail = f"none in {len(without)} of {plural(len(places), 'place')}, as for {first.where}"
+    return line._replace(detail=detail, ok=some, remark=some)
 
 
-def travels(file: TaskFile, store_url: str) -> Check:
-    """What of the user's goes to the nodes of a task: secrets by name, and files that SkyPilot would copy."""
-    name = "what travels to nodes"
-    names = ", ".join(values_of(file.secret_names, store_url)) or "none"
-    secrets = f"secrets, in a file that is read and removed: {names}"
-    try:
-        found = travelling(file.clouds or {str(cloud).lower() for cloud in enabled_clouds()})
-    except sky_failures() as error:
-        return remark(name, f"{secrets}; files: not asked, {explain(sky_server.text_of(error))}")
-    if found is None:
-        return remark(name, f"{secrets}; files: what keys the API server at {sky_server.server_url()} has in its home")
-    if said := refusal(found):
-        return problem(name, said)
-    keys = [f"{', '.join(each.key)} to {cloud}, to end themselves" for cloud, each in found.items() if each.key]
-    return Check(name, True, f"{secrets}; files: {'; '.join(keys) or 'none'}", remark=bool(keys))
-
-
-def sky_failures() -> tuple[type[Exception], ...]:
+def _sky_failures() -> tuple[type[Exception], ...]:
     """What asking SkyPilot raises if credentials or the catalogue can't be had."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     errors = sky_server.sdk().exceptions
-    of_sky = (errors.CloudError, errors.CloudUserIdentityError, errors.NoCloudAccessError, sky_server.SkyUnavailable)
+    of_sky = (errors.CloudError, errors.CloudUserIdentityError, errors.NoCloudAccessError)
     return (*of_sky, BotoCoreError, ClientError, OSError, RuntimeError, ValueError)

@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import get_args
 from urllib.parse import urlsplit
 
-from configs.evals.suites import Framework
+from configs.evals.suites import SUITES, Framework
 from configs.load import ConfigError, load_engine, load_gpu_of_card
 from configs.secrets import FOR_NODES
 from flows.clusters.skypilot.carried import values_of
-from flows.terminal.cloud_checks import sky_checks
+from flows.clusters.skypilot.task_file import load_task
+from flows.terminal.cloud_checks import Rented, sky_checks
 from tasks.engine import program
 from tasks.engine.machine import state_dir
 from tasks.family.members import ON_REQUEST, RESTORE, SHIPPED, TRAIN, damage_of, folder_of, trained_dir
 from tasks.host import environments
-from tasks.host.hub import hub_cache
+from tasks.host.hub import hub_cache, hub_home
 from tasks.place import gpu
 from warehouse.ledger.store import Store, StoreError, open_store
 from warehouse.ledger.store.gs import GsStore
@@ -37,12 +38,21 @@ ENGINE_DISK_GIB = 6.0  # for the engine's and the control side's environments, m
 BUSY_MIB = 1024.0  # memory that is in use on an idle card: less than this is the driver's own and a desktop's
 WEIGHTS_GIB = 70.0  # what the largest of the shipped models downloads, Qwen3.6 35B-A3B in 16 bits
 OWN_ENGINE = "vllm-own"  # the shipped engine that serves with the vLLM of the PATH
+TASK = "h100-spot"  # the task that is looked at where no sweep is named
+_GATED = ", ".join(facts.title for facts in SUITES.values() if facts.gated)
+
+SECRETS = {
+    "HF_TOKEN": f"gated models and datasets ({_GATED}) can't be fetched without it",
+    "AWS_ACCESS_KEY_ID": "nodes on other clouds need it for an s3:// store",
+    "GS_ACCESS_KEY_ID": "a gs:// store needs it, with GS_SECRET_ACCESS_KEY",
+}
+"""Variables that the shipped tasks pass to nodes as secrets, and what for."""
 
 
 def examine(store_url: str) -> list[Check]:
     """Every check of this machine, of one store, and of the clouds."""
     machine = [*_machine(), *serving_checks(), *_environments(), *_family()]
-    return [*machine, *store_checks(store_url), *sky_checks(store_url)]
+    return [*machine, *store_checks(store_url), *_secrets(), *sky_checks(Rented(load_task(TASK), store_url))]
 
 
 def _machine() -> list[Check]:
@@ -166,11 +176,26 @@ def store_checks(url: str, *, for_nodes: bool | None = None) -> list[Check]:
     except StoreError as error:
         return [Check("store", False, str(error), "use a folder, s3://bucket/prefix or gs://bucket/prefix")]
     checks = check_store(store)
-    if all(check.ok for check in checks):
-        if for_nodes is not False:
-            checks += [check for check in [_reach(store, for_nodes or False)] if check is not None]
-            checks += [node_keys(store)] if isinstance(store, S3Store) else []
+    if all(check.ok for check in checks) and for_nodes is not False:
+        checks += [check for check in [_reach(store, for_nodes or False)] if check is not None]
+        checks += [node_keys(store)] if isinstance(store, S3Store) else []
     return [check._replace(name=f"store {store.url}: {check.name}") for check in checks]
+
+
+def _secrets() -> list[Check]:
+    aws_file = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")).expanduser()
+    checks = []
+    for name, purpose in SECRETS.items():
+        said, remedy = f"not set: {purpose}", f"export {name}=..."
+        if os.environ.get(name):
+            said, remedy = "set", ""
+        elif name.startswith("AWS") and aws_file.exists():
+            said, remedy = f"not set; the keys in {aws_file} go to nodes", ""
+        elif name == "HF_TOKEN" and (token := hub_home(os.environ) / "token").exists():
+            said = f"not set; engines of this machine find the one in {token}"
+            remedy = f"export {name}=... for rented nodes and gated datasets"
+        checks.append(Check(f"secret {name}", True, said, remedy, remark=bool(remedy)))
+    return checks
 
 
 def _reach(store: Store, is_needed: bool) -> Check | None:

@@ -10,8 +10,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -176,17 +175,6 @@ def enabled_clouds() -> list[Any]:
     return list(_looked("enabled clouds", check))
 
 
-def recheck(clouds: Iterable[str]) -> None:
-    """Have SkyPilot look at the credentials of these clouds again, where it has kept that they are not enabled."""
-    sky_server.sdk()
-    from sky.check import check_capability
-    from sky.clouds import CloudCapability
-
-    check = partial(check_capability, CloudCapability.COMPUTE, quiet=True, clouds=list(clouds))
-    with suppress(SystemExit):  # which it raises where none is enabled
-        _looked("check of credentials", check)
-
-
 def has_quota(offer: Offer) -> bool:
     """Whether the account may rent it at all; True where its cloud doesn't say. Raises what its library does."""
     sky = sky_server.sdk()
@@ -220,8 +208,9 @@ def _offers_of(wanted: Any, enabled: list[Any], tell: Callable[[str], None]) -> 
                 tell(f"{str(cloud).lower()}: {text_of(error)}")
                 continue
             if not found.resources_list:
-                near = f"it has {', '.join(found.fuzzy_candidate_list[:3])}" if found.fuzzy_candidate_list else ""
-                tell(f"{str(cloud).lower()}: {text_of(Exception(found.hint or near or 'it has no such machine'))}")
+                other = ", ".join(found.fuzzy_candidate_list[:3]) or "none"
+                none = f"no such machine within max_hourly_cost, similar: {other}"
+                tell(f"{str(cloud).lower()}: {' '.join((found.hint or none).split())}")
                 continue
             for exact in make_launchables(found.resources_list[0], override_optimize_by_zone=True):
                 offer = _offer(exact)

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from configs.secrets import TOKEN
 
 HOME_VARIABLE = "SPECSWEEP_SKY_HOME"  # names another home, in which nothing is linked
 USER_VARIABLE = "SPECSWEEP_USER_HOME"  # the user's own home, for the children of a process that has entered ours
@@ -44,6 +47,9 @@ ALSO = (".gitconfig", ".slurm", ".sky/catalogs", ".sky/config.yaml", ".sky/cooki
 
 COPIES_ANOTHERS = "nebius"  # SkyPilot copies ~/.aws/credentials for it, to any node, if a profile in there is named so
 
+NOT_FOR_SKYPILOT = (TOKEN, "HUGGING_FACE_HUB_TOKEN", "GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY")
+"""Variables that its server must not have: it shows a token to the hub at each launch, and copies it to each node."""
+
 LEAD_ELSEWHERE = ("XDG_CONFIG_HOME", "OCI_CONFIG")  # variables by which SkyPilot finds keys outside its home
 
 
@@ -54,11 +60,10 @@ def environment() -> dict[str, str]:
         "HOME": str(Path(os.environ.get(HOME_VARIABLE) or user / ".local/share/specsweep/sky").absolute()),
         "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(user / ".cache"),  # our environments stay there
         "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+        PORT_VARIABLE: os.environ.get(PORT_VARIABLE) or PORT,
         "SPT_NOENV": "1",  # process titles leave /proc/<pid>/environ alone: the lab finds its processes by it
     }
-    if not os.environ.get(HOME_VARIABLE):
-        variables |= {USER_VARIABLE: str(user), PORT_VARIABLE: os.environ.get(PORT_VARIABLE) or PORT}
-    return variables
+    return variables if os.environ.get(HOME_VARIABLE) else {**variables, USER_VARIABLE: str(user)}
 
 
 def _user_home() -> Path:
@@ -73,6 +78,11 @@ def server_environment() -> dict[str, str]:
         folder.mkdir(parents=True, exist_ok=True)
         variables["TMPDIR"] = str(folder)
     return variables
+
+
+def without_tokens(env: Mapping[str, str]) -> dict[str, str]:
+    """An environment for what may become SkyPilot's API server."""
+    return {name: value for name, value in env.items() if name not in NOT_FOR_SKYPILOT}
 
 
 def enter() -> None:
@@ -119,4 +129,4 @@ def _read(path: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     enter()
-    os.execvp("sky", ["sky", *sys.argv[1:]])
+    os.execvpe("sky", ["sky", *sys.argv[1:]], without_tokens(os.environ))  # many of its commands start the server

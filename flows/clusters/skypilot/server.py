@@ -23,7 +23,6 @@ from urllib.parse import urlsplit
 import psutil
 
 from configs.errors import SpecsweepError
-from configs.secrets import TOKEN
 from flows.clusters.answers import LOOK_S, NoAnswer, answered
 from flows.clusters.skypilot import home as sky_home
 from tasks.host import process_group
@@ -41,9 +40,6 @@ PORT_TAKEN = ("is not available", "is already in use by another process", "Addre
 SERVER_TRIES = 6  # how often one call may find the server gone or broken before it gives up
 SERVER_PAUSE_S = 3.0  # pause before the next try; a server that has just been restarted answers 500 for some seconds
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
-
-NOT_FOR_SKYPILOT = (TOKEN, "HUGGING_FACE_HUB_TOKEN", "GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY")
-"""Variables that its server must not have: it shows a token to the hub at each launch, and copies it to each node."""
 
 SERVER = "sky.server.server"  # module that an API server runs; its own children have other command lines
 GRACE_S = 10.0  # how long killed processes may take to be gone
@@ -130,7 +126,7 @@ def _start(sky: Any, log_path: Path) -> None:
 def _run_start(log_path: Path) -> int | None:
     """Run `sky api start` and return its exit code; None if it did not end."""
     marks = (process_group.ENGINE_VARIABLE, process_group.SESSION_VARIABLE)
-    env = {name: value for name, value in os.environ.items() if name not in (*marks, *NOT_FOR_SKYPILOT)}
+    env = {name: value for name, value in sky_home.without_tokens(os.environ).items() if name not in marks}
     private = Path.home() / ".sky" / "api_server"  # its database has what each request brought, keys of a cloud as well
     private.mkdir(parents=True, exist_ok=True)
     private.chmod(0o700)

@@ -67,6 +67,11 @@ class TaskFile(NamedTuple):
         ] or [("resources", {})]
 
     @property
+    def is_container(self) -> bool:
+        """Whether its nodes run in a container image."""
+        return str(self.config["resources"].get("image_id", "")).startswith(DOCKER)
+
+    @property
     def clouds(self) -> frozenset[str]:
         """Clouds that its places name, in lower case; empty if any of them leaves it open."""
         places = [{**self.config["resources"], **entry} for _, entry in self.entries]

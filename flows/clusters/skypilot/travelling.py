@@ -1,6 +1,6 @@
 """Which files with keys SkyPilot would copy to a cloud's nodes: asked of its own code, as its API server sees the home.
 
-As a program it answers for the clouds that are named, in one JSON document: null if the API server is a remote one.
+As a program it answers for the clouds that are named, or for the enabled ones, in one JSON document.
 """
 
 from __future__ import annotations
@@ -10,69 +10,49 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from configs.checkout import ROOT
 from configs.errors import SpecsweepError
 from flows.clusters.skypilot import home as sky_home
-from flows.clusters.skypilot.server import NOT_FOR_SKYPILOT, SkyUnavailable
+from flows.clusters.skypilot.api import enabled_clouds
+from flows.clusters.skypilot.server import SkyUnavailable
 
-ANSWER_S = 120.0  # importing SkyPilot takes seconds
+ANSWER_S = 120.0  # importing SkyPilot takes seconds, and asking all clouds about credentials some more
 
 
 class KeysWouldTravel(SpecsweepError):
     """Nodes would get keys that they don't need; the text has the files and the remedy."""
 
 
-class Travelling(NamedTuple):
-    """Files that a cloud's nodes would get: with the `key` of that cloud, and whatever else SkyPilot found."""
+def travelling(clouds: Iterable[str]) -> list[str]:
+    """The files with a cloud's own key that SkyPilot of this machine copies to its nodes; by default of enabled clouds.
 
-    key: tuple[str, ...]
-    others: tuple[str, ...]
-
-
-def travelling(clouds: Iterable[str]) -> dict[str, Travelling] | None:
-    """What nodes of each cloud would get; None: a remote API server copies what its own home has.
-
-    Raises SkyUnavailable: SkyPilot could not say.
+    Raises:
+        KeysWouldTravel: it would copy others, too.
+        SkyUnavailable: it could not say.
     """
-    sky_home.enter()
-    env = {name: value for name, value in os.environ.items() if name not in NOT_FOR_SKYPILOT}
     argv = [sys.executable, "-m", "flows.clusters.skypilot.travelling", *sorted(clouds)]
+    env = sky_home.without_tokens(os.environ)  # as the API server: SkyPilot writes a token that it sees to a file
     try:
         done = subprocess.run(argv, cwd=ROOT, env=env, text=True, capture_output=True, timeout=ANSWER_S, check=True)
         found = json.loads(done.stdout.splitlines()[-1])
     except (subprocess.SubprocessError, ValueError, IndexError) as error:
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
         raise SkyUnavailable(f"SkyPilot can't say which keys it would copy to nodes: {' '.join(said)}") from error
-    if found is None:
-        return None
-    return {cloud: Travelling(tuple(key), tuple(others)) for cloud, (key, others) in found.items()}
-
-
-def refusal(found: dict[str, Travelling]) -> str | None:
-    """Why nothing may be rented there, with the remedy; None: nodes get no key that they don't need."""
-    bad = [f"nodes of {cloud} would get {', '.join(each.others)}" for cloud, each in found.items() if each.others]
-    if not bad:
-        return None
-    asked = os.environ.get(sky_home.HOME_VARIABLE)
-    remedy = (
-        f"leave only the key of the sweep's cloud in {asked} ({sky_home.HOME_VARIABLE})"
-        if asked
-        else "take `remote_identity: LOCAL_CREDENTIALS` of other clouds out of ~/.sky/config.yaml"
-    )
-    return f"{'; '.join(bad)}: keys that they don't need; remedy: {remedy}"
-
-
-def require_no_others(clouds: Iterable[str]) -> None:
-    """Refuse, as KeysWouldTravel, to rent where SkyPilot would copy keys to nodes that don't need them."""
-    if said := refusal(travelling(clouds) or {}):
-        raise KeysWouldTravel(said)
+    if bad := [f"nodes of {cloud} would get {', '.join(others)}" for cloud, (_, others) in found.items() if others]:
+        home = os.environ.get(sky_home.HOME_VARIABLE)
+        remedy = (
+            f"leave only the key of the sweep's cloud in {home} ({sky_home.HOME_VARIABLE})"
+            if home
+            else "take `remote_identity: LOCAL_CREDENTIALS` of other clouds out of ~/.sky/config.yaml"
+        )
+        raise KeysWouldTravel(f"{'; '.join(bad)}: keys that they don't need; remedy: {remedy}")
+    return [f"{', '.join(own)} to {cloud}" for cloud, (own, _) in found.items() if own]
 
 
 def main() -> None:
     """Answer as `sky.backends.backend_utils.write_cluster_config` of 0.14.1 decides it."""
-    from sky.server import common
+    sky_home.enter()
     from sky.utils import schemas
     from sky.utils.registry import CLOUD_REGISTRY
 
@@ -82,12 +62,9 @@ def main() -> None:
         asked = {"cloud": name, "region": None, "keys": ("remote_identity",), "default_value": None}
         return skypilot_config.get_effective_workspace_region_config(**asked)
 
-    if not common.is_api_server_local():
-        print(json.dumps(None))
-        return
     hidden = {name for name in CLOUD_REGISTRY if identity(name) == "NO_UPLOAD"}
     found: dict[str, tuple[list[str], list[str]]] = {}
-    for asked in sys.argv[1:]:
+    for asked in sys.argv[1:] or [str(cloud).lower() for cloud in enabled_clouds()]:
         cloud = CLOUD_REGISTRY.from_str(asked)
         name = next(name for name, each in CLOUD_REGISTRY.items() if each is cloud)
         has_role = (identity(name) or schemas.get_default_remote_identity(name)) != "LOCAL_CREDENTIALS"

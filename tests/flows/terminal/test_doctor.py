@@ -90,7 +90,7 @@ def test_where_a_cloud_is_set_up_it_shows_offers_with_prices_and_no_secret(moto_
     assert CANARY not in printed and "aws-canary-0123" not in printed
     travelling = checks["what travels to nodes"]
     assert travelling["ok"] and "HF_TOKEN, AWS_ACCESS_KEY_ID" in travelling["detail"]
-    assert travelling["detail"].endswith("files: none")
+    assert travelling["detail"].endswith("files with a key: none")
     assert checks["store s3://sweeps/prefix: clocks agree"]["ok"]
     assert "no rented node can reach it" in checks["store s3://sweeps/prefix: reachable from nodes"]["detail"]
 
@@ -161,9 +161,10 @@ def test_a_driver_that_shows_no_card_is_a_problem_and_so_is_a_vllm_that_does_not
 
 
 class Outside(Answering):
-    """The hub and an image's registry on one port; `gated`: whether the hub refuses the model."""
+    """The hub, an image's registry and AWS's quotas on one port; `gated`: whether the hub refuses the model."""
 
     gated: ClassVar[bool] = False
+    quota: ClassVar[float] = 16.0
 
     def do_HEAD(self) -> None:
         self.reply(200, headers={"Docker-Content-Digest": "sha256:" + "5c" * 32})
@@ -171,23 +172,28 @@ class Outside(Answering):
     def do_GET(self) -> None:
         self.reply(*((403, b"", {"X-Error-Code": "GatedRepo"}) if self.gated else (200,)))
 
+    def do_POST(self) -> None:
+        self.received()
+        self.reply(200, json.dumps({"Quota": {"Value": self.quota}}).encode())
+
 
 @pytest.fixture
 def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(Outside, "gated", False)
+    monkeypatch.setattr(Outside, "quota", 16.0)
     with serving(Outside) as address:
         yield address
 
 
-def write_sweep(folder: Path, address: str, *, budget_usd: float, task: str = "") -> str:
+def write_sweep(folder: Path, address: str, *, budget_usd: float, most_usd_h: float = 12.0) -> str:
     """A user's sweep with a task and an engine of its own; the image's registry is at `address`."""
     (folder / "engines").mkdir(parents=True)
     engine = (ROOT / "configs" / "engines" / "transformers.yaml").read_text()
-    mine = engine.replace("name: transformers", "name: mine").replace(
-        "vllm/vllm-openai:v0.32.0", f"{address}/team/it:v1"
-    )
+    mine = engine.replace("name: transformers", "name: mine")
+    mine = mine.replace("vllm/vllm-openai:v0.32.0", f"{address}/team/it:v1")
     (folder / "engines" / "mine.yaml").write_text(mine)
-    (folder / "task.yaml").write_text(task or (ROOT / "sky" / "h100-spot.yaml").read_text())
+    task = (ROOT / "sky" / "h100-spot.yaml").read_text()
+    (folder / "task.yaml").write_text(task.replace("max_hourly_cost: 12.0", f"max_hourly_cost: {most_usd_h}"))
     cloud = f"{{task: task.yaml, budget: {{run_usd: {budget_usd}}}}}"
     head = f"name: mine\nengine: mine\ngpu: h100\nsuite: transformers\nspot: true\ncloud: {cloud}\n"
     cells = "serving: {max_model_len: 4096}\ncells:\n  - {model: gemma-4-31b, precision: bf16, technique: ar}\n"
@@ -202,16 +208,19 @@ def test_a_sweep_that_cannot_run_says_every_reason_at_once(
     monkeypatch.setattr(Outside, "gated", True)
     doctor.env = {"HF_ENDPOINT": f"http://{outside}", "HF_TOKEN": CANARY}
     sweep = write_sweep(tmp_path / "my", f"127.0.0.1:{free_port()}", budget_usd=0.01)
+    (doctor.home / ".runpod").mkdir()
+    (doctor.home / ".runpod" / "config.toml").write_text("[default]\napi_key='X'\n")
     checks, printed = doctor(1, sweep)
     bad = {name: f"{check['detail']}  {check['remedy']}" for name, check in checks.items() if not check["ok"]}
     wanted = {
         f"store {doctor.store}: reachable from nodes": "s3://",
-        "hub": "google/gemma-4-31B-it: refused to this HF_TOKEN (GatedRepo)",
+        "hub": "models/google/gemma-4-31B-it (GatedRepo)",
         "image": "does not answer",
         "budget": "its budget is 0.01",
         "cloud AWS": "aws configure",
         "cloud GCP": "Google Cloud CLI",
-        "offers": str(tmp_path / "my" / "task.yaml"),
+        "what travels to nodes": "nodes of aws would get ~/.runpod/config.toml",
+        "offers": "no cloud is enabled",
     }
     for name, words in wanted.items():
         assert words in bad[name], (name, bad)
@@ -220,23 +229,33 @@ def test_a_sweep_that_cannot_run_says_every_reason_at_once(
 
 
 @pytest.mark.slow(10)
-@pytest.mark.parametrize("cap_usd", [12.0, 0.5])
-def test_a_sweep_is_held_against_its_own_task(moto_cloud: Doctor, tmp_path: Path, outside: str, cap_usd: float) -> None:
-    moto_cloud.env["HF_ENDPOINT"] = f"http://{outside}"
-    shipped = (ROOT / "sky" / "h100-spot.yaml").read_text()
-    task = shipped.replace("max_hourly_cost: 12.0", f"max_hourly_cost: {cap_usd}")
-    sweep = write_sweep(tmp_path / "my", outside, budget_usd=50, task=task)
-    checks, printed = moto_cloud(None, sweep)
-    bad = {name for name, check in checks.items() if not check["ok"]} - {"ssh and rsync"}
+@pytest.mark.parametrize(
+    ("most_usd_h", "quota", "bad"), [(12.0, 16.0, None), (12.0, 0.0, "quota"), (0.5, 16.0, "offers")]
+)
+def test_a_sweep_is_held_against_its_own_task_and_account(
+    moto_cloud: Doctor,
+    tmp_path: Path,
+    outside: str,
+    monkeypatch: pytest.MonkeyPatch,
+    most_usd_h: float,
+    quota: float,
+    bad: str | None,
+) -> None:
+    monkeypatch.setattr(Outside, "quota", quota)
+    with (moto_cloud.home / ".sky/catalogs/v8/aws/instance_quota_mapping.csv").open("a") as codes:
+        codes.write("p5.4xlarge,L-7212CCBC,L-417A185B\n")
+    moto_cloud.env |= {name: f"http://{outside}" for name in ("HF_ENDPOINT", "AWS_ENDPOINT_URL_SERVICE_QUOTAS")}
+    checks, printed = moto_cloud(None, write_sweep(tmp_path / "my", outside, budget_usd=50, most_usd_h=most_usd_h))
     assert CANARY not in printed and "aws-canary-0123" not in printed
-    if cap_usd < 1:
-        assert bad == {"offers"} and "max_hourly_cost" in checks["offers"]["detail"]
+    assert {name for name, check in checks.items() if not check["ok"]} - {"ssh and rsync"} == ({bad} if bad else set())
+    if bad == "offers":
+        said = checks["offers"]["detail"]
+        assert "max_hourly_cost" in said and str(tmp_path / "my" / "task.yaml") in said
         return
-    assert bad == set()
     assert checks["offers"]["detail"].startswith("aws/us-east-1a spot p5.4xlarge 2.25 USD/h")
     assert checks["image"]["detail"] == f"{outside}/team/it@sha256:" + "5c" * 32
-    assert "run_usd is 50.00" in checks["budget"]["detail"] and checks["hub"]["detail"].startswith("it lets 1 models")
-    assert "quota" in checks and "files: none" in checks["what travels to nodes"]["detail"]
+    assert checks["what travels to nodes"]["detail"].endswith("files with a key: none")
+    assert bad != "quota" or "P5 Spot" in checks["quota"]["remedy"]
 
 
 @pytest.mark.slow(8)

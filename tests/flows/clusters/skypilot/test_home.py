@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from flows.clusters.skypilot.travelling import Travelling, refusal
 from tests.command_lines import run_python
 
 PROFILE = "aws_access_key_id=K\naws_secret_access_key=S\n"
@@ -64,9 +63,11 @@ print(json.dumps({
 
 ASKED = """
 import json
-from flows.clusters.skypilot.travelling import refusal, travelling
-found = travelling(%r)
-print(json.dumps([found, refusal(found)]))
+from flows.clusters.skypilot.travelling import KeysWouldTravel, travelling
+try:
+    print(json.dumps([travelling(%r), None]))
+except KeysWouldTravel as error:
+    print(json.dumps([None, str(error)]))
 """
 
 
@@ -114,14 +115,20 @@ def test_in_a_home_of_the_users_own_a_cloud_gets_its_key_and_another_ones_is_ref
     tmp_path: Path, names: list[str], others: list[str]
 ) -> None:
     home = put_keys(tmp_path / "home", *names)
-    found, refused = said(ASKED % ["lambda"], SPECSWEEP_SKY_HOME=str(home))
-    assert found == {"lambda": [["~/.lambda_cloud/lambda_keys"], others]}
-    assert (refused is None) == (not others)
-    assert refused is None or (others[0] in refused and str(home) in refused)
+    own, refused = said(ASKED % ["lambda"], SPECSWEEP_SKY_HOME=str(home))
+    if not others:
+        assert own == ["~/.lambda_cloud/lambda_keys to lambda"]
+        return
+    assert refused.startswith(f"nodes of lambda would get {', '.join(others)}:") and str(home) in refused
 
 
-def test_what_would_travel_is_refused_with_the_clouds_that_would_get_it() -> None:
-    found = {"aws": Travelling((), ("~/.x",)), "gcp": Travelling((), ())}
-    text = refusal(found)
-    assert text is not None and text.startswith("nodes of aws would get ~/.x:") and "gcp" not in text
-    assert refusal({"lambda": Travelling(("~/.lambda_cloud/lambda_keys",), ())}) is None
+def test_our_command_of_skypilot_hands_its_server_no_token_and_asks_no_other_server(tmp_path: Path) -> None:
+    (tmp_path / "sky").write_text("#!/bin/sh\nenv\n")
+    (tmp_path / "sky").chmod(0o755)
+    env = os.environ | {"HF_TOKEN": "hf_x", "GS_SECRET_ACCESS_KEY": "x", "SPECSWEEP_SKY_HOME": str(tmp_path / "home")}
+    env.pop("SKYPILOT_API_SERVER_LOCAL_PORT", None)
+    env["PATH"] = f"{tmp_path}:{env['PATH']}"
+    done = run_python("-m", "flows.clusters.skypilot.home", "status", env=env)
+    given = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    assert not given.keys() & {"HF_TOKEN", "GS_SECRET_ACCESS_KEY"}, given
+    assert given["SKYPILOT_API_SERVER_LOCAL_PORT"] != "46580", "the user's own server has all of the user's keys"
