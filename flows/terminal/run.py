@@ -45,9 +45,9 @@ FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED")
 CRASHED_S = 60.0  # after which a crash is final: a flow that lives denies it, and one that doesn't is started again
 CLOUD_STOP_S = 300.0  # for a stopped flow to flush its nodes and take its clusters down; if killed, it leaves them up
 
-NEXT = """next:    bin/sweep run demo-all    more techniques and loads of the same tiny models (half an hour)
-         bin/sweep run own-gpu     AR against n-gram drafts on a card of this machine
-         bin/sweep plan full       real models on spot H100s: cells, hours and dollars"""
+NEXT = """next:    bin/sweep run demo-all  more of the same tiny models (half an hour)
+         bin/sweep run own-gpu   AR beside n-gram drafts on this machine's card
+         bin/sweep plan full     real models on spot H100s: hours and dollars"""
 """After a sweep of the tiny family: what else there is."""
 
 UNANSWERED_CODE = 4  # where all was measured and requests failed or came back short; README and --help say so
@@ -112,8 +112,8 @@ def who_runs(ledger: Ledger, plan: Plan) -> str | None:
             return (
                 f"run {ledger.run_id} is being measured already: {planned.cell.label} by {in_words(claim.owner)}, "
                 f"since {moment(claim.granted_at)}. This command waits for it, and measures what is left. Ctrl-C ends "
-                "this command alone. The other ends by Ctrl-C in its own terminal (if that is gone, by SIGTERM to its "
-                "process), or by cancelling its flow run in Prefect"
+                "this command alone; the other ends by Ctrl-C in its own terminal, by SIGTERM to that process, or by "
+                "a cancel in its Prefect"
             )
     return None
 
@@ -122,9 +122,8 @@ def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
     """Run the sweep flow with Prefect's ephemeral server and show it; returns the flow's exit code."""
     started = FlowProcess(default_home() / "ephemeral", [named_anywhere(name), ledger.store.url, ledger.run_id])
     flow, log_path = started.process, started.log_path
-    watcher = RunWatcher(ledger, plan, console)
     try:
-        watcher.watch(lambda: flow.poll() is not None)
+        progress = RunWatcher(ledger, plan, console).watch(lambda: flow.poll() is not None)
     finally:
         if plan.cloud is not None:  # Prefect's server ends after the flow, which would otherwise wait for it
             flow.terminate()
@@ -135,7 +134,7 @@ def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
         lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()
         why = [line for line in lines if line.startswith(WHY)][-1:] or lines[-3:]  # nothing is said by what was killed
         console.print(f"the flow ended with code {flow.returncode}; its log is {log_path}", style="red")
-        console.print(watcher.without_told("\n".join(why)), highlight=False, markup=False)
+        console.print(progress.without_failures("\n".join(why)), highlight=False, markup=False)
     return flow.returncode
 
 
@@ -167,10 +166,9 @@ def through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) -> 
             flow_run_id = _start_run(session, name, ledger.run_id)
         console.print(f"Prefect UI while this runs: {session.url}/runs/flow-run/{flow_run_id}", soft_wrap=True)
         follower = _FlowRun(session, flow_run_id)
-        watcher = RunWatcher(ledger, plan, console)
-        watcher.watch(follower.ended)
+        progress = RunWatcher(ledger, plan, console).watch(follower.ended)
         if follower.state != "COMPLETED":
-            why = watcher.without_told(" ".join(follower.message.split()))
+            why = progress.without_failures(" ".join(follower.message.split()))
             console.print(f"the flow run ended {follower.state}: {why}", style="red", highlight=False, markup=False)
             return 1
     return 0

@@ -72,14 +72,13 @@ def test_an_error_of_many_lines_is_one_line_and_is_told_once(run: FakeRun) -> No
     ended = {"attempt": lease.epoch, "outcome": "failed", "ended_at": "2026-11-26T10:00:00.000+00:00"}
     run.leases.close(Attempt.model_validate(ended | {"reason": TABLE}))
     console = Console(width=2 * LONGEST, file=io.StringIO(), color_system=None)
-    watcher = RunWatcher(run.ledger, run.ledger.plan(), console)
-    watcher.watch(lambda: True)
+    progress = RunWatcher(run.ledger, run.ledger.plan(), console).watch(lambda: True)
     assert isinstance(console.file, io.StringIO)
     [line] = console.file.getvalue().splitlines()
     label = run.planned.cell.label
     assert line.startswith(f"{label}: No launchable resource found") and "attempt 1 failed" in line
     final = f"1 of 1 cell failed; {label}: {shortened(TABLE)}"
-    assert watcher.without_told(final) == f"1 of 1 cell failed; {label}"
+    assert progress.without_failures(final) == f"1 of 1 cell failed; {label}"
 
 
 @pytest.mark.slow(20)
