@@ -73,7 +73,10 @@ def test_a_rate_is_on_one_line_with_its_interval_where_there_is_room(store: Stor
 
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_which_k_says_its_whole_sentence(store: Store, columns: int) -> None:
-    table, sentences = recommendations_table(store, "two"), read_current(store, RECOMMENDATIONS.name)["wording"]
+    table, sentences = (
+        recommendations_table(store, "two"),
+        read_current(store, RECOMMENDATIONS.name).filter(run_id="two")["wording"],
+    )
     assert table is not None and len(sentences) > 0
     assert {word for sentence in sentences for word in sentence.split()} <= set(words_of(table, columns))
 
