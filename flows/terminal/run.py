@@ -153,7 +153,7 @@ def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
         why = [line for line in lines if line.startswith(WHY)][-1:] or lines[-3:]  # nothing is said by what was killed
         console.print(f"the flow ended with code {flow.returncode}; its log is {log_path}", style="red")
         console.print(progress.without_failures("\n".join(why)), highlight=False, markup=False)
-    return flow.returncode
+    return flow.returncode if flow.returncode >= 0 else 128 - flow.returncode  # as shells say of what a signal ended
 
 
 def _show_results(ledger: Ledger, console: Console, remark: str) -> None:
