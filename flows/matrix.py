@@ -11,6 +11,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+SENTENCE_COLUMNS = 24  # narrowest that a sentence may get
+
 
 class Column(NamedTuple):
     """A column of a `Matrix`: figures, which are never cut; or words, that wrap down to `narrowest` columns.
@@ -40,10 +42,15 @@ class Column(NamedTuple):
         )
 
 
-def words(name: str, values: Sequence[str | Text]) -> Column:
+def words(name: str, values: Sequence[str | Text], total: str = "", narrowest: int = 0) -> Column:
     """A column that wraps between words, and breaks none."""
-    every = (word for text in (name, *values) for word in str(text).split())
-    return Column(name, values, narrowest=max(map(cell_len, every)))
+    every = (word for text in (name, total, *values) for word in str(text).split())
+    return Column(name, values, total, max(narrowest, *map(cell_len, every)))
+
+
+def sentences(name: str, values: Sequence[str | Text]) -> Column:
+    """Words that need some room to be read."""
+    return words(name, values, narrowest=SENTENCE_COLUMNS)
 
 
 class Matrix(NamedTuple):
@@ -60,7 +67,7 @@ class Matrix(NamedTuple):
         flat = [column.flat() for column in self.columns]
         left = flat if sum(column.width for column in flat) <= room else list(self.columns)
         title = self.title
-        while left:
+        while True:
             spare = room
             here: list[Column] = []
             while left and (not here or left[0].width <= spare):
@@ -68,6 +75,8 @@ class Matrix(NamedTuple):
                 here.append(left.pop(0))
             yield self._table([*self.names, *here], max(0, spare), title)
             title = None
+            if not left:
+                return
 
     def _table(self, columns: Sequence[Column], spare: int, title: str | None) -> Table:
         """One table; the room that is to spare goes to the words, in their order."""

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from configs.steps.load import BETWEEN, OPEN
 from configs.steps.throughput import NATURAL
-from flows.matrix import Column, Matrix, words
+from flows.matrix import Column, Matrix, sentences, words
 from warehouse.dataset.snapshot import read_current
 from warehouse.dataset.tables import DIAGNOSTIC_EXTRACTORS, RECOMMENDATIONS
 from warehouse.ledger.store import Store
@@ -28,7 +26,6 @@ FIGURES = ("tok_s", "speedup", "acceptance_length", "score", "parity")
 HEADINGS = {"tok_s": "tok/s", "acceptance_length": "accept."}  # of columns that are headed otherwise
 UNANSWERED = (Reason.REQUEST_FAILED, Reason.SHORT_OUTPUT)  # what else rejects a row may be this machine's doing
 IS_PART = (pl.col("step") == "load") & pl.col("condition").str.contains(BETWEEN, literal=True)  # of a load's row
-WHY_COLUMNS = 24  # narrowest that a sentence may get
 STYLES = {"ok": "green", "suspect": "yellow", "rejected": "red"}
 
 
@@ -45,12 +42,14 @@ def result_rows(store: Store, run_id: str) -> list[dict[str, str]]:
 def results_table(store: Store, run_id: str) -> Group:
     """The same rows for the terminal: those with a rate, then all others, and why some aren't ok; fits 80 columns.
 
-    A cell is named with its model where the run has several.
+    The title names the run's model; if it has several, each row names its own.
     """
     rows = result_rows(store, run_id)
-    if len({row["model"] for row in rows}) > 1:
+    models = sorted({row["model"] for row in rows})
+    if len(models) > 1:
         rows = [row | {"cell": f"{row['model']} {row['cell']}"} for row in rows]
-    parts: list[RenderableType] = [Text(f"results_consolidated, run {run_id}", style="italic")]
+    title = f"results_consolidated, run {run_id}{f': {models[0]}' if len(models) == 1 else ''}"
+    parts: list[RenderableType] = [Text(title, style="italic")]
     parts += [_matrix(some) for some in ([r for r in rows if r["tok_s"]], [r for r in rows if not r["tok_s"]]) if some]
     why: dict[str, list[str]] = {}
     for row in rows:
@@ -61,13 +60,18 @@ def results_table(store: Store, run_id: str) -> Group:
 
 
 def _matrix(rows: Sequence[Mapping[str, str]]) -> Matrix:
-    names = [words("cell", [row["cell"] for row in rows]), words("step", [_step(row) for row in rows])]
+    verdicts = [Text(_word(row), STYLES[_word(row)]) for row in rows]  # in front: no figure is shown without its own
+    names = [
+        words("cell", [row["cell"] for row in rows]),
+        words("step", [_step(row) for row in rows]),
+        words("verdict", verdicts),
+    ]
     columns = []
     for name in FIGURES:
         figures = [row[name].replace(" [", "\n[").replace(" (", "\n(") for row in rows]  # may break before an interval
         if any(figures):
             columns.append(Column(HEADINGS.get(name, name), figures))
-    return Matrix(names, [*columns, words("verdict", [Text(_word(row), STYLES[_word(row)]) for row in rows])])
+    return Matrix(names, columns)
 
 
 def _step(row: Mapping[str, str]) -> str:
@@ -105,7 +109,7 @@ def recommendations_table(store: Store, run_id: str) -> Matrix | None:
     cells = [f"{row['model']} {row['precision']} {row['technique']}" for row in rows]
     why = [Text(row["wording"], style="yellow" if row["k"] is None else "") for row in rows]
     names = [words("cells", cells), words("condition", [row["condition"] or "" for row in rows])]
-    return Matrix(names, [Column("why", why, narrowest=WHY_COLUMNS)], "which K")
+    return Matrix(names, [sentences("why", why)], "which K")
 
 
 def _texts(row: Mapping[str, Any]) -> dict[str, str]:
@@ -136,7 +140,7 @@ def _range(value: float | None, low: float | None, high: float | None, form: str
 
 
 def published_tables(judged: Sequence[Published]) -> Group:
-    """One table per write-up; fits 100 columns."""
+    """One table per write-up; fits 80 columns."""
     parts: list[RenderableType] = []
     for name in dict.fromkeys(each.write_up.name for each in judged):
         rows = [each for each in judged if each.write_up.name == name]
@@ -147,21 +151,22 @@ def published_tables(judged: Sequence[Published]) -> Group:
     return Group(*parts, Text(f"{len(judged)} published rows, {flagged} of them flagged"))
 
 
-def _published_table(rows: Sequence[Published]) -> Table:
-    table = Table("cell", "condition", "figures", "verdict", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+def _published_table(rows: Sequence[Published]) -> Matrix:
+    cells, conditions, all_figures, verdicts = list[str](), list[str](), list[str](), list[Text]()
     for each in rows:
         row = each.row
-        cell = f"{row.model or 'not said'} {row.precision or ''} {technique_name(row.model_dump())}"
-        condition = " ".join(filter(None, (row.condition, row.workload, row.suite, row.framework)))
+        cells.append(f"{row.model or 'not said'} {row.precision or ''} {technique_name(row.model_dump())}")
+        conditions.append(" ".join(filter(None, (row.condition, row.workload, row.suite, row.framework))))
         sds = {name: f" ± {value:g}" for name, value in row.sd.items() if value is not None}
         figures = [f"{name} {value:.10g}{sds.get(name, '')}" for name, value in row.figures.items()]
         if row.acceptance_by_position:
             figures.append("by position " + " ".join(f"{share:.3g}" for share in row.acceptance_by_position))
         why = "".join(f"\n{sentence}" for sentence in row.details)
-        verdict = Text(f"{each.row.verdict}{' ' if row.reasons else ''}{', '.join(row.reasons)}{why}")
-        verdict.stylize(STYLES[each.row.verdict])
-        table.add_row(cell, condition, ", ".join(figures), verdict)
-    return table
+        verdict = f"{each.row.verdict}{' ' if row.reasons else ''}{', '.join(row.reasons)}{why}"
+        all_figures.append(", ".join(figures))
+        verdicts.append(Text(verdict, STYLES[each.row.verdict]))
+    columns = [sentences("figures", all_figures), sentences("verdict", verdicts)]
+    return Matrix([words("cell", cells), words("condition", conditions)], columns)
 
 
 def published_document(judged: Sequence[Published]) -> dict[str, Any]:

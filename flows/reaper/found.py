@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from rich import box
-from rich.table import Table
+from rich.text import Text
 
 from flows.clusters.answers import LOOK_S, answered
 from flows.clusters.clouds.account import Account, Instance
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL, OWNER_LABEL
+from flows.matrix import Matrix, sentences, words
 from flows.reaper.books import Books
 from warehouse.ledger.clock import duration
+from warehouse.ledger.owner import in_words
 
 NOT_IN_SKY = "not in SkyPilot"  # status of machines that SkyPilot forgot, or that another machine's SkyPilot rented
 STRAY = "stray"  # status of machines that an earlier launch left in another region than where their cluster is up
@@ -158,7 +159,7 @@ def fate_of(found: Found, books: Books, now_s: float) -> Fate:
 
 
 Done = Literal["left", "down", "would go down", "not down"]
-STYLES: dict[Done, str | None] = {"left": "dim", "down": "green", "would go down": "yellow", "not down": "red"}
+STYLES: dict[Done, str] = {"left": "dim", "down": "green", "would go down": "yellow", "not down": "red"}
 
 
 class Reaped(NamedTuple):
@@ -193,7 +194,7 @@ class Reaped(NamedTuple):
             "what": self.found.status,
             "where": self.found.where,
             "age": "?" if self.age_s is None else duration(self.age_s),
-            "owner": self.fate.owner,
+            "owner": in_words(self.fate.owner),
             "$/h": "?" if self.usd_h is None else f"{self.usd_h:.2f}",
             "done": self.done,
             "why": f"{self.fate.why} ({self.remark})" if self.remark else self.fate.why,
@@ -237,14 +238,13 @@ class ReapReport(NamedTuple):
             **{name: list(getattr(self, name)) for name in ("asked", "not_asked", "problems", "closed")},
         }
 
-    def table(self) -> Table:
-        """One line per cluster."""
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for name in ("cluster", "what", "where", "age", "owner", "$/h", "done", "why"):
-            table.add_column(name, justify="right" if name in ("age", "$/h") else "left", no_wrap=name == "cluster")
-        for each in self.reaped:
-            table.add_row(*each.texts().values(), style=STYLES[each.done])
-        return table
+    def table(self) -> Matrix:
+        """One row per cluster, of which there is one at least."""
+        texts, styles = [each.texts() for each in self.reaped], [STYLES[each.done] for each in self.reaped]
+        cluster, *others, why = (
+            (name, [Text(row[name], style) for row, style in zip(texts, styles, strict=True)]) for name in texts[0]
+        )
+        return Matrix([words(*cluster)], [*(words(*column) for column in others), sentences(*why)])
 
     def lines(self) -> list[str]:
         """What to print in addition to the table; the total comes last."""

@@ -9,6 +9,7 @@ import signal
 import stat
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
@@ -345,7 +346,7 @@ def main() -> None:
             raise
         sys.exit(leave("sweep", unwritable))
     except Interrupted as interruption:
-        print("sweep: stopped; what was measured is kept, run the same command again to go on", file=sys.stderr)
+        _say_last("sweep: stopped; what was measured is kept, run the same command again to go on")
         sys.exit(128 + int(interruption.args[0]))
 
 
@@ -367,8 +368,14 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
         signal.signal(each, signal.SIG_IGN)
     if number == signal.SIGHUP:
         _leave_terminal()
-    print("sweep: stopping", file=sys.stderr)
+    _say_last("sweep: stopping")
     raise Interrupted(number)
+
+
+def _say_last(text: str) -> None:
+    """Say something on stderr, if anybody still reads it: the end of a pipe there may have been stopped, too."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def _leave_terminal() -> None:

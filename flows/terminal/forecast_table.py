@@ -13,7 +13,7 @@ from rich.text import Text
 from configs.visits import MIRRORED
 from flows.forecast.budget import Fit
 from flows.forecast.forecast import CellForecast, EvalForecast, Forecast
-from flows.matrix import Column, Matrix
+from flows.matrix import Column, Matrix, sentences, words
 from warehouse.ledger.clock import HOUR_S, dollars, duration
 from warehouse.report.display.figures import plural
 
@@ -29,9 +29,6 @@ MEMORY = (
     "In GB, of all cards. weights; of GB: what the engine takes; KV GB: cache of one request of max_model_len tokens, "
     "at the least (no sliding windows, no linear attention's state); fits: so many of them beside the weights, at most."
 )
-
-CELL_COLUMNS = 20  # narrowest that a cell's name may get; it wraps, so that nothing is cut where the terminal is narrow
-VERDICT_COLUMNS = 24  # the same of what an evaluation's n is enough for
 
 
 def render(forecast: Forecast, budgets: Sequence[Fit] = ()) -> Group:
@@ -61,7 +58,7 @@ def cells_table(forecast: Forecast) -> Matrix:
     steps: dict[str, list[str]] = {}
     for step in dict.fromkeys(step.step for cell in cells for step in cell.steps):
         steps.setdefault("evals" if step in evals else step, []).append(step)
-    names = Column("cell", [cell.label for cell in cells], "total", CELL_COLUMNS)
+    names = words("cell", [cell.label for cell in cells], "total")
     needs = [
         Column("starts", [str(cell.starts) for cell in cells], str(sum(cell.starts for cell in cells))),
         Column(
@@ -197,10 +194,9 @@ def evaluations_table(evaluations: Sequence[EvalForecast], is_free: bool, spot: 
         Column("sees", [points(one.smallest_difference) for one in evaluations]),
         Column("carries", [points(one.carried_margin) for one in evaluations]),
         Column("margin", [points(one.margin) for one in evaluations]),
-        Column("enough?", [_verdict(one, is_free, spot) for one in evaluations], "", VERDICT_COLUMNS),
+        sentences("enough?", [_verdict(one, is_free, spot) for one in evaluations]),
     ]
-    longest = max(len(one.step) for one in evaluations)
-    return Matrix([Column("eval", [one.step for one in evaluations], "", longest)], columns)
+    return Matrix([words("eval", [one.step for one in evaluations])], columns)
 
 
 def source(one: EvalForecast) -> str:

@@ -47,9 +47,9 @@ SYMBOLS: dict[StepState, tuple[str, str]] = {
 
 
 class CellProgress(NamedTuple):
-    """One cell: its steps' states and conditions (ok, of), its heartbeat while an owner lives, its last failure.
+    """One cell: its steps' states and conditions (ok, of), and its heartbeat while an owner lives.
 
-    `failure` is why the last attempt failed, on one line, and `failed` which one it was and how it ended.
+    Else `failed` is which attempt was the last and how it ended, and `failure` why, on one line.
     """
 
     label: str
@@ -59,6 +59,11 @@ class CellProgress(NamedTuple):
     heartbeat: Heartbeat | None
     failure: str = ""
     failed: str = ""
+
+    @property
+    def why_failed(self) -> str:
+        """A line that says so of the cell; empty if no attempt failed, or another one is at it."""
+        return f"{self.label}: {self.failure} ({self.failed})" if self.failure else ""
 
     def document(self) -> dict[str, object]:
         """The cell for `--json`."""
@@ -90,6 +95,12 @@ class RunProgress(NamedTuple):
     def measured_of(self) -> str:
         """`3 of 4 steps measured`."""
         return f"{self.measured} of {plural(self.total, 'step')} measured"
+
+    def without_failures(self, message: str) -> str:
+        """A message without the reasons that are shown of the cells already."""
+        for reason in {cell.failure for cell in self.cells if cell.failure}:
+            message = re.sub(f": {re.escape(reason)}(?=; |$)", "", message)
+        return message
 
     @property
     def complete(self) -> bool:
@@ -212,7 +223,6 @@ class RunWatcher:
         self._console = console
         self._started = self._line_at = time.monotonic()
         self._said: set[str] = set()
-        self._told: set[str] = set()
 
     def watch(self, ended: Callable[[], bool]) -> RunProgress:
         """Show the run until `ended()` is true; returns where it stands then."""
@@ -230,20 +240,12 @@ class RunWatcher:
                     return progress
                 time.sleep(POLL_S)
 
-    def without_told(self, message: str) -> str:
-        """A message without the reasons of failures that were told when they happened."""
-        for reason in self._told:
-            message = re.sub(f": {re.escape(reason)}(?=; |$)", "", message)
-        return message
-
     def _say_changes(self, progress: RunProgress) -> None:
         """Say what is new; if that is nothing, now and then what is going on and how long it all still takes."""
         for cell in progress.cells:
-            line = f"{cell.label}: {cell.failure} ({cell.failed})"
-            if cell.failure and line not in self._said:
-                self._said.add(line)
-                self._told.add(cell.failure)
-                self._console.print(line, highlight=False, markup=False)
+            if cell.why_failed and cell.why_failed not in self._said:
+                self._said.add(cell.why_failed)
+                self._console.print(cell.why_failed, highlight=False, markup=False, soft_wrap=True)
             for step, state in cell.steps.items():
                 word = conditions(cell, (step,)) if state in ("suspect", "rejected") else state
                 line = f"{cell.label} / {step}: {word}"
@@ -278,14 +280,16 @@ class RunWatcher:
         return text if left_s is None else f"{text}, about {duration(left_s)} left"
 
 
-def progress_table(progress: RunProgress) -> Matrix:
-    """Cells x steps, with what each live cell is doing now."""
+def progress_table(progress: RunProgress) -> Group:
+    """Cells x steps, with what each live cell is doing now, and why the last attempts of others failed."""
     cells = progress.cells
     steps = dict.fromkeys(split_name(name)[0] for cell in cells for name in cell.steps)
     states = [words(step, [_state(cell, step) for cell in cells]) for step in steps]
     now = [Text(_now(cell), no_wrap=True, overflow="ellipsis") for cell in cells]
     columns = [*states, Column("now", now, narrowest=NOW_COLUMNS)]
-    return Matrix([words("cell", [cell.label for cell in cells])], columns, f"run {progress.run_id}{money(progress)}")
+    names, title = [words("cell", [cell.label for cell in cells])], f"run {progress.run_id}{money(progress)}"
+    failures = [Text(cell.why_failed, "red") for cell in cells if cell.why_failed]
+    return Group(Matrix(names, columns, title), *failures)
 
 
 def money(progress: RunProgress) -> str:
@@ -325,6 +329,6 @@ def conditions(cell: CellProgress, names: Collection[str]) -> str:
 def _now(cell: CellProgress) -> str:
     beat = cell.heartbeat
     if beat is None:
-        return cell.failure
+        return cell.failed
     again = f"attempt {beat.attempt}, " if beat.attempt > 1 else ""
     return f"{again}{beat.last_line or beat.phase}"

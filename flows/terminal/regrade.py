@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from configs.checkout import git_head
 from configs.schema import PlannedCell
 from configs.steps.eval import EvalStep
+from flows.matrix import Column, Matrix, words
 from tasks.evals.extractors import VERSION
 from tasks.evals.regrade import Regraded, RegradeError, regraded
 from warehouse.ledger.commits import Ledger, in_force, newest, read_regrade, rows_in_force, write_regrade
@@ -117,23 +116,21 @@ def render(graded: list[Graded], *, dry_run: bool) -> Group:
     return Group(*table, *(Text(line) for line in _lines(graded, dry_run)))
 
 
-def _table(changed: list[Graded]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=0)
-    for heading in ("cell", "step", "reader"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("before", "after", "items"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("reasons now")
+def _table(changed: list[Graded]) -> Matrix:
+    rows: list[tuple[str, ...]] = []
     for each in changed:
         assert each.again is not None, "what changed was graded again"
         for change in each.again.changes:
             figures = f"{change.before:.3f}", f"{change.after:.3f}", str(change.items)
-            table.add_row(each.label, each.step, change.reader, *figures)
+            rows.append((each.label, each.step, change.reader, *figures, ""))
         before, after = each.again.verdict_before, each.again.grading.verdict
         reasons = ", ".join(each.again.grading.reasons)
         if (before, each.again.reasons_before) != (after, each.again.grading.reasons):
-            table.add_row(each.label, each.step, "verdict", before, after, "", reasons)
-    return table
+            rows.append((each.label, each.step, "verdict", before, after, "", reasons))
+    makes = (words, words, words, Column, Column, Column, words)
+    named = zip(makes, ("cell", "step", "reader", "before", "after", "items", "reasons now"), strict=True)
+    columns = [make(name, [row[number] for row in rows]) for number, (make, name) in enumerate(named)]
+    return Matrix(columns[:3], columns[3:])
 
 
 def _lines(graded: list[Graded], dry_run: bool) -> Iterator[str]:

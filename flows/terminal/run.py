@@ -29,12 +29,13 @@ from flows.terminal.flow_process import WHY, FlowProcess
 from flows.terminal.prefect_session import PrefectSession, SessionFailed, default_home
 from flows.terminal.progress import ProgressReader, RunWatcher
 from tasks.family.members import ON_REQUEST, trained_dir, why_not
-from tasks.host import environments
+from tasks.host import environments, process_group
+from tasks.host.process_group import ProcessGroup
 from warehouse.dataset.snapshot import publish
 from warehouse.ledger.claims import Claims
 from warehouse.ledger.commits import Ledger
-from warehouse.ledger.owner import in_words
-from warehouse.ledger.store import open_store
+from warehouse.ledger.owner import in_words, is_one_of
+from warehouse.ledger.store import StoreError, open_store
 from warehouse.ledger.store.proof import require_create_only
 from warehouse.report.display.figures import moment
 from warehouse.report.page import write_report
@@ -45,9 +46,9 @@ FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED")
 CRASHED_S = 60.0  # after which a crash is final: a flow that lives denies it, and one that doesn't is started again
 CLOUD_STOP_S = 300.0  # for a stopped flow to flush its nodes and take its clusters down; if killed, it leaves them up
 
-NEXT = """next:    bin/sweep run demo-all    more techniques and loads of the same tiny models (half an hour)
-         bin/sweep run own-gpu     AR against n-gram drafts on a card of this machine
-         bin/sweep plan full       real models on spot H100s: cells, hours and dollars"""
+NEXT = """next:    bin/sweep run demo-all  more of the same tiny models (half an hour)
+         bin/sweep run own-gpu   AR beside n-gram drafts on this machine's card
+         bin/sweep plan full     real models on spot H100s: hours and dollars"""
 """After a sweep of the tiny family: what else there is."""
 
 UNANSWERED_CODE = 4  # where all was measured and requests failed or came back short; README and --help say so
@@ -82,8 +83,6 @@ def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, w
         write_report(store)
         remark = f"everything of run {ledger.run_id} is measured already: nothing was run"
     else:
-        if (other := who_runs(ledger, plan)) is not None:
-            console.print(other, style="yellow", soft_wrap=True, highlight=False, markup=False)
         prepare(plan, console)
         if (code := way(ledger, plan, name, console)) != 0:
             return code
@@ -97,10 +96,10 @@ def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, w
     return UNANSWERED_CODE
 
 
-def who_runs(ledger: Ledger, plan: Plan) -> str | None:
-    """Which flow is at the run already, and what Ctrl-C does then; None: none has claimed a cell that is not measured.
+def who_runs(ledger: Ledger, plan: Plan) -> tuple[str, str] | None:
+    """The flow that is at the run (`owner_name`), and what Ctrl-C does beside it.
 
-    Reads the store once, and a few times for each such cell that any flow ever claimed.
+    None: no flow holds a cell that is not measured. Reads the store once, and a few times for each such cell.
     """
     keys = ledger.keys()
     committed, claimed = ledger.committed_steps(keys), {key.split("/")[3] for key in keys if "/flows/" in key}
@@ -109,22 +108,40 @@ def who_runs(ledger: Ledger, plan: Plan) -> str | None:
         if key not in claimed or {each.name for each in planned.measurements} <= {*committed.get(key, ())}:
             continue
         if (claim := Claims(ledger, key).holder()) is not None:
-            return (
+            return claim.owner, (
                 f"run {ledger.run_id} is being measured already: {planned.cell.label} by {in_words(claim.owner)}, "
                 f"since {moment(claim.granted_at)}. This command waits for it, and measures what is left. Ctrl-C ends "
-                "this command alone. The other ends by Ctrl-C in its own terminal (if that is gone, by SIGTERM to its "
-                "process), or by cancelling its flow run in Prefect"
+                "this command alone; the other ends by Ctrl-C in its own terminal, by SIGTERM to that process, or by "
+                "a cancel in its Prefect"
             )
     return None
+
+
+def naming_another(
+    ended: Callable[[], bool], ledger: Ledger, plan: Plan, own: ProcessGroup, console: Console
+) -> Callable[[], bool]:
+    """The same question, but the first flow at the run is named meanwhile, unless it is of this command's processes."""
+    found: tuple[str, str] | None = None
+
+    def look() -> bool:
+        nonlocal found
+        if found is None:
+            with suppress(StoreError):  # the watcher says so
+                found = who_runs(ledger, plan)
+            if found is not None and not is_one_of(found[0], process_group.members(own)):
+                console.print(found[1], style="yellow", soft_wrap=True, highlight=False, markup=False)
+        return ended()
+
+    return look
 
 
 def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
     """Run the sweep flow with Prefect's ephemeral server and show it; returns the flow's exit code."""
     started = FlowProcess(default_home() / "ephemeral", [named_anywhere(name), ledger.store.url, ledger.run_id])
     flow, log_path = started.process, started.log_path
-    watcher = RunWatcher(ledger, plan, console)
     try:
-        watcher.watch(lambda: flow.poll() is not None)
+        ended = naming_another(lambda: flow.poll() is not None, ledger, plan, started.group, console)
+        progress = RunWatcher(ledger, plan, console).watch(ended)
     finally:
         if plan.cloud is not None:  # Prefect's server ends after the flow, which would otherwise wait for it
             flow.terminate()
@@ -135,8 +152,8 @@ def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
         lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()
         why = [line for line in lines if line.startswith(WHY)][-1:] or lines[-3:]  # nothing is said by what was killed
         console.print(f"the flow ended with code {flow.returncode}; its log is {log_path}", style="red")
-        console.print(watcher.without_told("\n".join(why)), highlight=False, markup=False)
-    return flow.returncode
+        console.print(progress.without_failures("\n".join(why)), highlight=False, markup=False)
+    return flow.returncode if flow.returncode >= 0 else 128 - flow.returncode  # as shells say of what a signal ended
 
 
 def _show_results(ledger: Ledger, console: Console, remark: str) -> None:
@@ -167,10 +184,10 @@ def through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) -> 
             flow_run_id = _start_run(session, name, ledger.run_id)
         console.print(f"Prefect UI while this runs: {session.url}/runs/flow-run/{flow_run_id}", soft_wrap=True)
         follower = _FlowRun(session, flow_run_id)
-        watcher = RunWatcher(ledger, plan, console)
-        watcher.watch(follower.ended)
+        ended = naming_another(follower.ended, ledger, plan, session.group, console)
+        progress = RunWatcher(ledger, plan, console).watch(ended)
         if follower.state != "COMPLETED":
-            why = watcher.without_told(" ".join(follower.message.split()))
+            why = progress.without_failures(" ".join(follower.message.split()))
             console.print(f"the flow run ended {follower.state}: {why}", style="red", highlight=False, markup=False)
             return 1
     return 0

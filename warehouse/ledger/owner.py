@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Collection
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,6 +25,12 @@ def in_words(owner: str) -> str:
     """`process 4711 on host`; a name of another kind as it is."""
     named = NAMED.fullmatch(owner)
     return owner if named is None else f"process {named['pid']} on {named['where'].partition('/')[0]}"
+
+
+def is_one_of(owner: str, pids: Collection[int]) -> bool:
+    """Whether the owner is one of these living processes of this machine."""
+    named = NAMED.fullmatch(owner)
+    return named is not None and int(named["pid"]) in pids and lives_here(owner) is True
 
 
 def lives_here(owner: str) -> bool | None:

@@ -9,7 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ from flows.flow_heartbeat import HeldCells
 from flows.terminal.cli import STOP_SIGNALS, main
 from flows.terminal.prefect_session import PrefectSession, SessionFailed
 from flows.terminal.progress import RunWatcher
-from flows.terminal.run import who_runs
+from flows.terminal.run import naming_another
+from tasks.host import process_group
 from tests.fake_run import FakeRun
 from tests.flows.terminal.test_flow_process import left_of
 from tests.tasks.test_cell import wait_until
@@ -32,15 +34,32 @@ from warehouse.ledger.owner import owner_name
 HERE = f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def test_a_second_command_says_who_runs_it_and_what_its_ctrl_c_ends(run: FakeRun) -> None:
-    plan = run.ledger.plan()
-    assert who_runs(run.ledger, plan) is None
-    with HeldCells(run.ledger, print) as held, held.managing(run.key):
-        said = who_runs(run.ledger, plan)
+def told_while(run: FakeRun, looks: Callable[[], bool]) -> str:
+    """What a command says of other flows at the run until `looks` is true."""
+    console = Console(width=1000, file=io.StringIO(), color_system=None)
+    own = process_group.new_group(process_group.SESSION_VARIABLE)
+    look = naming_another(looks, run.ledger, run.ledger.plan(), own, console)
+    while not look():
+        pass
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_second_command_says_once_who_runs_it_and_what_its_ctrl_c_ends(run: FakeRun) -> None:
+    with ExitStack() as stack:
+        held = stack.enter_context(HeldCells(run.ledger, print))
+        moments = iter((lambda: None, lambda: stack.enter_context(held.managing(run.key)), lambda: None))
+
+        def has_ended() -> bool:
+            if (moment := next(moments, None)) is not None:
+                moment()
+            return moment is None
+
+        said = told_while(run, has_ended)
         claim = Claims(run.ledger, run.key).holder()
-    assert said is not None and claim is not None
-    assert HERE in said and claim.granted_at[:16].replace("T", " ") in said and "Ctrl-C ends this command alone" in said
-    assert who_runs(run.ledger, plan) is None, "it was released"
+    assert claim is not None and said.count(HERE) == 1
+    assert claim.granted_at[:16].replace("T", " ") in said and "Ctrl-C ends this command alone" in said
+    assert told_while(run, lambda: True) == "", "it was released"
 
 
 def test_a_flow_that_died_runs_nothing(run: FakeRun) -> None:
@@ -48,7 +67,7 @@ def test_a_flow_that_died_runs_nothing(run: FakeRun) -> None:
         over.wait()
     where, _, tick = owner_name().rsplit("/", 2)
     Claims(run.ledger, run.key).take(f"{where}/{over.pid}/{tick}", "pulse")
-    assert who_runs(run.ledger, run.ledger.plan()) is None
+    assert told_while(run, lambda: True) == ""
 
 
 def test_a_second_prefect_of_ours_leaves_the_first_one_alone_and_names_it(tmp_path: Path) -> None:
@@ -72,14 +91,13 @@ def test_an_error_of_many_lines_is_one_line_and_is_told_once(run: FakeRun) -> No
     ended = {"attempt": lease.epoch, "outcome": "failed", "ended_at": "2026-11-26T10:00:00.000+00:00"}
     run.leases.close(Attempt.model_validate(ended | {"reason": TABLE}))
     console = Console(width=2 * LONGEST, file=io.StringIO(), color_system=None)
-    watcher = RunWatcher(run.ledger, run.ledger.plan(), console)
-    watcher.watch(lambda: True)
+    progress = RunWatcher(run.ledger, run.ledger.plan(), console).watch(lambda: True)
     assert isinstance(console.file, io.StringIO)
     [line] = console.file.getvalue().splitlines()
     label = run.planned.cell.label
     assert line.startswith(f"{label}: No launchable resource found") and "attempt 1 failed" in line
     final = f"1 of 1 cell failed; {label}: {shortened(TABLE)}"
-    assert watcher.without_told(final) == f"1 of 1 cell failed; {label}"
+    assert progress.without_failures(final) == f"1 of 1 cell failed; {label}"
 
 
 @pytest.mark.slow(20)
