@@ -41,17 +41,16 @@ away again. One cell of a machine is timed at a time, so that each second of the
 
 
 def test_a_bad_night_gives_the_rows_the_bill_and_the_peace_of_a_calm_one(lab: Lab, tmp_path: Path) -> None:
-    calm = CalmRun(tmp_path / "calm")
     others = Night(lab, tmp_path / "others", 1, store="-others")
     night = Night(lab, tmp_path / "night", 4, token_s=TOKEN_S, concurrency=4)
-    beside = others.start()
-    try:
-        with Deployed(night) as flow:
+    with Deployed(night) as flow:
+        calm, beside = CalmRun(tmp_path / "calm"), others.start()
+        try:
             _is_bad(night, others, flow)
             night.ends_well(flow)
-        others.ends_well(beside)
-    finally:
-        end(beside, calm.process)
+            others.ends_well(beside)
+        finally:
+            end(beside, calm.process)
     _has_the_rows_of(calm, night, others)
     _asked_nothing_committed_again(night, others)
     for cell in UNHURT:
@@ -113,14 +112,18 @@ def _goes_on_with_what_was_up(night: Night, flow: Deployed) -> None:
         return f"adopted the cluster {night.cluster(cell)}" in night.flow_log or night.is_measured(cell)
 
     night.wait(flow, lambda: all(map(is_followed, UNHURT)), "the new flow follows both")
-    most = sum(len(night.requests(cell)) for cell in UNHURT) + random.randint(0, 8)
-    night.wait(flow, lambda: sum(len(night.requests(cell)) for cell in UNHURT) >= most, "they measure")
+    asked, more = _asked(night), random.randint(1, 8)
+    night.wait(flow, lambda: _asked(night) >= asked + more, f"they have asked {more} times more")
     flow.restart_server()
+
+
+def _asked(night: Night) -> int:
+    return sum(len(night.requests(cell)) for cell in UNHURT)
 
 
 def _hangs_and_nobody_waits(night: Night, flow: Deployed) -> None:
     """SkyPilot does not end one machine; it is ended all the same, is not paid for meanwhile, and the others go on."""
-    hung, *_ = UNHURT
+    hung = min(UNHURT, key=lambda cell: len(night.requests(cell)))
     with night.lab.looks_held(night.living(hung)[0].cluster):
         for cell in UNHURT:
             night.hurry(cell)
