@@ -221,6 +221,15 @@ class Lab:
         finally:
             self.paths.held_writes.unlink(missing_ok=True)
 
+    @contextlib.contextmanager
+    def looks_held(self, cluster: str) -> Iterator[None]:
+        """Meanwhile EC2 does not answer who asks for machines by this full name: SkyPilot's launch, `down`, refresh."""
+        write_whole(self.paths.held_looks, cluster)
+        try:
+            yield
+        finally:
+            self.paths.held_looks.unlink(missing_ok=True)
+
     def processes(self) -> list[int]:
         """Ids of everything that runs for this lab: cloud, bodies, SkyPilot's API server."""
         return leftovers.processes(self.paths.root)

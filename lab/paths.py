@@ -23,10 +23,11 @@ class LabPaths:
         self.marker = self.root / "THIS-IS-A-LAB"  # a folder with this file is a lab's, and may be removed
         self.home = self.root / "home"  # SkyPilot's home (.sky, .aws); nothing in a body can read it
         self.scratch = self.root / "tmp"  # temporary files of SkyPilot's processes
-        self.controls = self.root / "controls"  # what the lab's user tells the cloud, in the next four
+        self.controls = self.root / "controls"  # what the lab's user tells the cloud, in the next five
         self.capacity = self.controls / "capacity.json"  # JSON: zone -> instances that it can hold; else no limit
         self.hold = self.controls / "hold-boot"  # while this file exists no new instance gets a body
         self.held_writes = self.controls / "held-writes"  # while it exists, writes of keys with its text hang
+        self.held_looks = self.controls / "held-looks"  # while it exists, who looks for machines by its text waits
         self.weather = self.controls / "weather.json"  # JSON: what door and machines suffer (`lab.weather.conditions`)
         self.fleet = self.root / "fleet"  # everything that the daemon and the bodies write; it belongs to their user
         self.by_ip = self.fleet / "by-ip"  # links from an instance's public address to its ssh socket

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from configs.checkout import ROOT
 from flows.clusters.protocol import cluster_name
@@ -22,11 +23,19 @@ from warehouse.ledger.store.identity import store_id
 PATIENCE_S = 1800.0
 
 
+class Running(Protocol):
+    """Whatever runs the flow: a command's process, or a deployment's flow run."""
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float) -> int: ...
+
+
 class RentedRun:
     """One run of the sweep in a folder; who starts it has `state` in `state`, and what is said in `log`."""
 
     def __init__(self, folder: Path, state: Path, log: Path, store_url: str, run_id: str) -> None:
         self.folder, self.state, self.log, self.store_url, self.run_id = folder, state, log, store_url, run_id
+        self.flow_log_path = state / "prefect" / "ephemeral" / "flow.log"
         self.ledger = Ledger(open_store(store_url), run_id)
         self.store_id = store_id(self.ledger.store)
         self.planned = make_plan(str(folder / "sweep.yaml")).cells
@@ -38,7 +47,7 @@ class RentedRun:
 
     @property
     def flow_log(self) -> str:
-        path = self.state / "prefect" / "ephemeral" / "flow.log"
+        path = self.flow_log_path
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def said(self) -> str:
@@ -73,9 +82,7 @@ class RentedRun:
         names = (each.name for each in self.planned[cell].measurements)
         return all(self.ledger.read_commit(self.keys[cell], name) is not None for name in names)
 
-    def wait(
-        self, process: subprocess.Popen[bytes] | None, true: Callable[[], object], what: str, every_s: float = 0.5
-    ) -> None:
+    def wait(self, process: Running | None, true: Callable[[], object], what: str, every_s: float = 0.5) -> None:
         """Ask until it is so; fails when the sweep ends first, if it is a process."""
         deadline = time.monotonic() + PATIENCE_S
         while not true():
@@ -83,9 +90,8 @@ class RentedRun:
             assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what}\n{self.said()}"
             time.sleep(every_s)  # each look asks the store for dozens of objects
 
-    def ends_well(self, process: subprocess.Popen[bytes]) -> None:
-        process.wait(PATIENCE_S)
-        assert process.returncode == 0, self.said()
+    def ends_well(self, process: Running) -> None:
+        assert process.wait(PATIENCE_S) == 0, self.said()
 
 
 def end(*processes: subprocess.Popen[bytes]) -> None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from lab.bodies.body import BodySpec
 from lab.bodies.metadata import Announced
 from lab.bodies.relay import relay
-from lab.control.ec2 import ControlPlane, LiveInstance, hold_writes
+from lab.control.ec2 import ControlPlane, LiveInstance, hold_looks, hold_writes
 from lab.control.ports import api_port, queue_port, reserved
 from lab.leftovers import kill_body, remove_tree
 from lab.paths import (
@@ -53,6 +53,7 @@ def main() -> None:
     stopping = threading.Event()
     control_plane = ControlPlane(places.capacity)
     hold_writes(places.held_writes)
+    hold_looks(places.held_looks)
 
     def stop(*_: object) -> None:
         stopping.set()

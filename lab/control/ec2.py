@@ -26,6 +26,7 @@ import yaml
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import ec2_backends, elastic_network_interfaces
 from moto.ec2.models.instances import InstanceBackend, StateReason
+from moto.ec2.responses.instances import InstanceResponse
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 from moto.s3.exceptions import S3ClientError
 from moto.s3.models import S3Backend
@@ -233,9 +234,21 @@ def hold_writes(flag: Path) -> None:
     S3Backend.put_object = put_object  # type: ignore[method-assign]
 
 
-def _is_held(flag: Path, key: str) -> bool:
+def hold_looks(flag: Path) -> None:
+    """While the flag file exists, nobody who names its text in a question for machines is answered."""
+    describe: Callable[[Any], Any] = InstanceResponse.describe_instances
+
+    def describe_instances(self: Any) -> Any:
+        while _is_held(flag, str(self.querystring)):
+            time.sleep(_TICK_S)
+        return describe(self)
+
+    InstanceResponse.describe_instances = describe_instances  # type: ignore[method-assign]
+
+
+def _is_held(flag: Path, asked: str) -> bool:
     try:
         held = flag.read_text(encoding="utf-8")
     except FileNotFoundError:
         return False
-    return bool(held) and held in key
+    return bool(held) and held in asked

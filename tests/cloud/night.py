@@ -89,8 +89,9 @@ class Night(RentedRun):
         return self.lab.paths.shared / f"{self.run_id}-t{cell}.{ending}"
 
     @property
-    def env(self) -> dict[str, str]:
-        own = {
+    def settings(self) -> dict[str, str]:
+        """The variables that its user sets."""
+        return self.lab.env | {
             "PYTHONPATH": str(ROOT),
             "SPECSWEEP_STORE": self.store_url,
             "COLUMNS": "160",
@@ -98,7 +99,10 @@ class Night(RentedRun):
             "HF_TOKEN": CANARY,
             "AWS_SECRET_ACCESS_KEY": STORE_CANARY,  # the lab's cloud asks for none
         }
-        return os.environ | self.lab.env | own
+
+    @property
+    def env(self) -> dict[str, str]:
+        return os.environ | self.settings
 
     def start(self) -> subprocess.Popen[bytes]:
         return _sweep_run(self.folder, self.run_id, self.env, self.log)

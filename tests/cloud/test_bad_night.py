@@ -1,15 +1,16 @@
 """The promise of a night that nobody watches: everything goes wrong, and its rows, its bill and its peace are calm's.
 
-Four cells on the pocket cloud. The store is away for 90 s while they are launched, and again while they measure; one
-machine is taken back with a notice and one without; SkyPilot's API server is killed, and so is the orchestrator, which
-is started again after a pause; another team, with a store of its own, measures beside.
+Four cells on the pocket cloud, as a deployment of Prefect's. The store is away for 90 s while they are launched, and
+again while they measure; one machine is taken back with a notice and one without; SkyPilot's API server is killed, and
+so is the orchestrator, which is started again after a pause; Prefect's server is restarted while they are launched, and
+while they measure; one `sky down` hangs; another team, with a store of its own, measures beside.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import signal
-import subprocess
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -17,18 +18,20 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from flows.clusters.answers import DOWN_S
 from flows.clusters.skypilot.server import SERVER
 from lab.cloud import Lab
 from lab.paths import REGIONS
 from lab.startup import CATALOGS
 from lab.weather.settings import set_weather
 from tests.cloud.checks import nothing_left
+from tests.cloud.deployed import Deployed
 from tests.cloud.night import CANARY, CalmRun, Night, by_step, comparable, orchestrators
 from tests.command_lines import command_of
 from tests.rented_run import end
 from warehouse.dataset.snapshot import read_current
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow(540)]
+pytestmark = [pytest.mark.cloud, pytest.mark.slow(600)]
 
 NOTICED, LOST, *UNHURT = range(4)
 AWAY_S = 90.0
@@ -38,27 +41,16 @@ away again. One cell of a machine is timed at a time, so that each second of the
 
 
 def test_a_bad_night_gives_the_rows_the_bill_and_the_peace_of_a_calm_one(lab: Lab, tmp_path: Path) -> None:
-    calm = CalmRun(tmp_path / "calm")
     others = Night(lab, tmp_path / "others", 1, store="-others")
     night = Night(lab, tmp_path / "night", 4, token_s=TOKEN_S, concurrency=4)
-    holds = [night.hold_engine(cell) for cell in UNHURT]
-    flow, beside = night.start(), others.start()
-    try:
-        rented = lambda: len([*filter(night.living, range(4))]) > 1 and bool(others.living(0))  # noqa: E731
-        night.wait(flow, rented, "machines are rented, the neighbour's too")
-        set_weather(lab.weather, "store", "away", lasts_s=AWAY_S)
-        night.wait(flow, lambda: not lab.weather.now(), "the store is back")
-        assert all({*night.ends(cell)} <= {"open"} for cell in range(4)), f"they go down for a store\n{night.said()}"
-        _two_machines_go(night, flow)
-        for hold in holds:
-            hold.unlink()
-        _store_away_while_they_measure(night, flow)
-        flow = night.start()
-        _goes_on_with_what_was_up(night, flow)
-        night.ends_well(flow)
-        others.ends_well(beside)
-    finally:
-        end(flow, beside, calm.process)
+    with Deployed(night) as flow:
+        calm, beside = CalmRun(tmp_path / "calm"), others.start()
+        try:
+            _is_bad(night, others, flow)
+            night.ends_well(flow)
+            others.ends_well(beside)
+        finally:
+            end(beside, calm.process)
     _has_the_rows_of(calm, night, others)
     _asked_nothing_committed_again(night, others)
     for cell in UNHURT:
@@ -68,7 +60,25 @@ def test_a_bad_night_gives_the_rows_the_bill_and_the_peace_of_a_calm_one(lab: La
     _leaves_nothing(night, others)
 
 
-def _two_machines_go(night: Night, flow: subprocess.Popen[bytes]) -> None:
+def _is_bad(night: Night, others: Night, flow: Deployed) -> None:
+    holds, weather = [night.hold_engine(cell) for cell in UNHURT], night.lab.weather
+    least = random.randint(2, 4)
+    rented = lambda: len([*filter(night.living, range(4))]) >= least and bool(others.living(0))  # noqa: E731
+    night.wait(flow, rented, f"{least} machines are rented, and the neighbour's")
+    flow.restart_server()
+    set_weather(weather, "store", "away", lasts_s=AWAY_S)
+    night.wait(flow, lambda: not weather.now(), "the store is back")
+    assert all({*night.ends(cell)} <= {"open"} for cell in range(4)), f"they go down for a store\n{night.said()}"
+    _two_machines_go(night, flow)
+    for hold in holds:
+        hold.unlink()
+    _store_away_while_they_measure(night, flow)
+    flow.come_back()
+    _goes_on_with_what_was_up(night, flow)
+    _hangs_and_nobody_waits(night, flow)
+
+
+def _two_machines_go(night: Night, flow: Deployed) -> None:
     """Two cells lose their machines as soon as they have windows in the store, one with a notice, one without."""
     strikes = {NOTICED: night.notice, LOST: night.reclaim}
     measuring = lambda: [cell for cell in strikes if night.parts(cell, "throughput")]  # noqa: E731
@@ -82,7 +92,7 @@ def _two_machines_go(night: Night, flow: subprocess.Popen[bytes]) -> None:
         night.hurry(cell)
 
 
-def _store_away_while_they_measure(night: Night, flow: subprocess.Popen[bytes]) -> None:
+def _store_away_while_they_measure(night: Night, flow: Deployed) -> None:
     """With it SkyPilot's server and the orchestrator: nobody is left but nodes, and they go on."""
     asked = [len(night.requests(cell)) for cell in UNHURT]
     set_weather(night.lab.weather, "store", "away", lasts_s=AWAY_S)
@@ -91,19 +101,34 @@ def _store_away_while_they_measure(night: Night, flow: subprocess.Popen[bytes]) 
     goes_on = lambda: all(len(night.requests(cell)) > asked[cell - UNHURT[0]] + 4 for cell in UNHURT)  # noqa: E731
     night.wait(flow, goes_on, "they go on measuring without the store")
     assert night.lab.weather.now(), "it is still away"
-    for pid in orchestrators(night.folder):
-        os.kill(pid, signal.SIGKILL)
-    flow.wait()
+    flow.die()
     night.wait(None, lambda: not night.lab.weather.now(), "the store is back")
 
 
-def _goes_on_with_what_was_up(night: Night, flow: subprocess.Popen[bytes]) -> None:
+def _goes_on_with_what_was_up(night: Night, flow: Deployed) -> None:
+    """Prefect itself starts the run again, whose host was away, and its server goes once more."""
+
     def is_followed(cell: int) -> bool:
         return f"adopted the cluster {night.cluster(cell)}" in night.flow_log or night.is_measured(cell)
 
     night.wait(flow, lambda: all(map(is_followed, UNHURT)), "the new flow follows both")
-    for cell in UNHURT:
-        night.hurry(cell)
+    asked, more = _asked(night), random.randint(1, 8)
+    night.wait(flow, lambda: _asked(night) >= asked + more, f"they have asked {more} times more")
+    flow.restart_server()
+
+
+def _asked(night: Night) -> int:
+    return sum(len(night.requests(cell)) for cell in UNHURT)
+
+
+def _hangs_and_nobody_waits(night: Night, flow: Deployed) -> None:
+    """SkyPilot does not end one machine; it is ended all the same, is not paid for meanwhile, and the others go on."""
+    hung = min(UNHURT, key=lambda cell: len(night.requests(cell)))
+    with night.lab.looks_held(night.living(hung)[0].cluster):
+        for cell in UNHURT:
+            night.hurry(cell)
+        night.wait(flow, lambda: night.ends(hung) == ["done"], "its flow waits no longer")
+    assert f"no answer within {DOWN_S:.0f} s" in night.flow_log
 
 
 def _has_the_rows_of(calm: CalmRun, night: Night, others: Night) -> None:
