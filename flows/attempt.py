@@ -147,7 +147,7 @@ class AttemptRun:
     def _down(self, stopped_by: BaseException | None) -> None:
         """Take it down. A node that may still work flushes first; where the flow is asked to end, meanwhile.
 
-        Prefect kills a cancelled flow after 30 s, and what it has not sent for by then stays up.
+        Prefect kills a cancelled flow after 30 s, and a cluster whose `down` was not sent by then stays up.
         """
         if stopped_by is None or self._offer is None:
             self._cluster.down()

@@ -19,7 +19,7 @@ from flows.run_context import OverBudget, RunContext
 from flows.settling import left_open
 from tasks.runner import CellRejected, todo
 from warehouse.ledger.claims import ManagedElsewhere
-from warehouse.ledger.commits import Ledger
+from warehouse.ledger.commits import Commit, Ledger
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Placements, PlacementStory
 from warehouse.ledger.store import StoreAway
@@ -39,11 +39,15 @@ class CellOutcome(NamedTuple):
 
 
 def measure_cell(
-    ledger: Ledger, planned: PlannedCell, context: RunContext, committed: Callable[[str], None], leg: int | None = None
+    ledger: Ledger,
+    planned: PlannedCell,
+    context: RunContext,
+    committed: Callable[[Commit], None],
+    leg: int | None = None,
 ) -> CellOutcome:
     """Make attempts until the cell is measured, rejected by its smoke step, given up, or out of money.
 
-    `committed` gets the name of each measurement when its commit appears; `leg` None: both ways of a mirrored design.
+    `committed` gets the commit of each measurement when it appears; `leg` None: both ways of a mirrored design.
     A store that is away is waited for: what runs goes on, and what is rented is adopted. Raises FlowStopped.
     """
     run = CellRun(ledger, planned, context, committed, leg)
@@ -68,7 +72,7 @@ class CellRun:
         ledger: Ledger,
         planned: PlannedCell,
         context: RunContext,
-        committed: Callable[[str], None],
+        committed: Callable[[Commit], None],
         leg: int | None,
     ) -> None:
         self._ledger, self._planned, self._context, self._committed = ledger, planned, context, committed
@@ -213,9 +217,9 @@ class CellRun:
             shown = looked.store.list(looked.cell_root(self._key))
             names.intersection_update(looked.committed_steps(shown).get(self._key, ()))
         for name in (each.name for each in self._planned.measurements if each.name in names):
-            if name not in self._seen and self._ledger.read_commit(self._key, name) is not None:
+            if name not in self._seen and (commit := self._ledger.read_commit(self._key, name)) is not None:
                 self._seen.add(name)
-                self._committed(name)
+                self._committed(commit)
 
     def _outcome(self, ended: CellEnd, reason: str) -> CellOutcome:
         return CellOutcome(self._key, self._label, ended, reason, self._tried)

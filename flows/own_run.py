@@ -14,27 +14,33 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
+from functools import partial
 from uuid import UUID
 
 from prefect import runtime
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Running
+from rich.console import Console
 
 from configs.errors import SpecsweepError
+from flows.clock import StoppableClock
 from flows.flow_heartbeat import HeldCells
 from warehouse.ledger.claims import ManagedElsewhere
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.owner import in_words
-from warehouse.ledger.store import Store
+from warehouse.ledger.store import Store, until_back
 
 ASK_PREFECT_S = 10.0  # as often as Prefect's own listeners; a cancel has 30 s where those still listen
 PREFECT_AWAY_S = 3600.0  # how long a flow whose clusters are down waits to say how it ended
 ANSWER_S = 30.0  # for one answer; a server whose database is locked takes long
+DENIAL = "it was taken for dead, and lives"  # message of the state in which a flow run that was Crashed goes on
 
 
 def outlive_reader() -> None:
     """Drop what this process prints once nobody reads it: rich, which prints Prefect's logs, would end the process."""
+    Console.on_broken_pipe = lambda console: None  # type: ignore[method-assign]  # of a line that is just written
 
     def watch() -> None:
         poll, read = select.poll(), {1, 2}
@@ -73,6 +79,19 @@ def _once_in_a_row(tell: Callable[[str], None]) -> Callable[[str], None]:
     return told
 
 
+def starts(tell: Callable[[str], None]) -> int:
+    """How often this flow run was started: without the crashes that it denied, each of which Prefect counts, too."""
+    count = runtime.flow_run.run_count or 0
+    if count <= 1 or (own := _own_id()) is None:
+        return count
+    try:
+        with _client() as client:
+            return count - sum(state.message == DENIAL for state in client.read_flow_run_states(own))
+    except Exception as error:  # it may be away again; nodes that measure are not left for that
+        tell(f"Prefect does not say which crashes were denied: {type(error).__name__}: {error}")
+        return count
+
+
 @contextmanager
 def cancel_heard(stop: Callable[[str], None], tell: Callable[[str], None]) -> Iterator[None]:
     """Ask Prefect about this process's flow run, at once and again and again until the block ends.
@@ -86,6 +105,8 @@ def cancel_heard(stop: Callable[[str], None], tell: Callable[[str], None]) -> It
             try:
                 _heed(own, stop, over)
                 told("")
+            except ObjectNotFound:
+                return  # it was deleted in Prefect, where nobody can cancel it any more
             except Exception as error:  # whatever ails Prefect's server, nodes that measure well know nothing of it
                 said = f"{type(error).__name__}: {error}"
                 told(f"Prefect can't be asked whether the run was cancelled, and the run goes on: {said}")
@@ -108,7 +129,7 @@ def _heed(own: UUID, stop: Callable[[str], None], over: threading.Event) -> None
             stop("the run was cancelled in Prefect")
         elif state.is_crashed() or state.is_scheduled():
             # `flows.automations` took a server's absence for the run's silence, and would start it a second time
-            client.set_flow_run_state(own, Running(message="it was taken for dead, and lives"), force=True)
+            client.set_flow_run_state(own, Running(message=DENIAL), force=True)
 
 
 def until_prefect_answers(tell: Callable[[str], None]) -> None:
@@ -119,6 +140,8 @@ def until_prefect_answers(tell: Callable[[str], None]) -> None:
             with _client() as client:
                 client.read_flow_run(own)
                 return
+        except ObjectNotFound:
+            return
         except Exception as error:  # the run is published, whatever Prefect knows of it
             told(f"Prefect can't be told how the run ended, and is waited for: {type(error).__name__}: {error}")
         time.sleep(ASK_PREFECT_S)
@@ -133,17 +156,20 @@ def only_night(store: Store, sweep: str, tell: Callable[[str], None], *, again: 
     """Be the one flow that runs nights of a sweep. Raises AnotherNight: another one does, and lives.
 
     `again`: the flow run was started before. It waits instead, as its own earlier process may still count as alive.
+    Raises FlowStopped: it was cancelled meanwhile.
     """
-    told = _once_in_a_row(tell)
+    told, clock = _once_in_a_row(tell), StoppableClock()
+    pause = partial(clock.sleep, ASK_PREFECT_S)
     with HeldCells(Ledger(store, sweep, under="sweeps"), tell) as held, ExitStack() as night:
-        while True:
-            try:
-                night.enter_context(held.managing("night"))
-                break
-            except ManagedElsewhere as other:
-                said = f"an earlier night of {sweep} still runs ({in_words(other.owner)})"
-                if not again:
-                    raise AnotherNight(f"{said}: this one ends") from other
-                told(f"{said}: waiting for it")
-            time.sleep(ASK_PREFECT_S)
+        with cancel_heard(clock.stop, tell):
+            while True:
+                try:
+                    until_back(lambda: night.enter_context(held.managing("night")), pause)
+                    break
+                except ManagedElsewhere as other:
+                    said = f"an earlier night of {sweep} still runs ({in_words(other.owner)})"
+                    if not again:
+                        raise AnotherNight(f"{said}: this one ends") from other
+                    told(f"{said}: waiting for it")
+                pause()
         yield

@@ -20,12 +20,15 @@ GAP_S = 2 * CHECK_EVERY_S
 
 
 class Standstill:
-    """Follows one runner by its heartbeats. Progress is another phase, another step, or another percent of it."""
+    """Follows one runner by its heartbeats. Progress is another phase, another step, or another percent of it.
+
+    Several starts of an engine look alike, and what lies between may be shorter than a pause: its seconds tell.
+    """
 
     def __init__(self, planned: PlannedCell) -> None:
         """Nothing is known of its runner yet."""
         self._planned = planned
-        self._point: tuple[int, str, str | None, int] | None = None
+        self._point: tuple[object, ...] = ()
         self._stood_s = self._looked_s = 0.0
 
     def is_due(self, now_s: float) -> bool:
@@ -34,7 +37,8 @@ class Standstill:
 
     def why(self, beat: Heartbeat, now_s: float) -> str | None:
         """Why the runner is given up, with phase, seconds and bound; None: it gets somewhere, or still may."""
-        point = beat.attempt, beat.phase, beat.step, int(beat.percent)
+        between_s = beat.smoke_s + beat.measure_s if beat.phase == "engine" else beat.load_s
+        point = beat.attempt, beat.phase, beat.step, int(beat.percent), between_s
         gap_s, self._looked_s = min(now_s - self._looked_s, GAP_S), now_s
         if point != self._point:
             self._point, self._stood_s = point, 0.0
@@ -45,9 +49,10 @@ class Standstill:
         if self._stood_s <= bound.of(forecast_s):
             return None
         where = f"{beat.phase} {beat.step or ''}".rstrip()
+        times = f"{bound.times:g} times the forecast of {forecast_s:.0f} s, at least " if bound.times else ""
         return (
             f"no progress in phase {where!r} for {self._stood_s:.0f} s; its bound is {bound.of(forecast_s):.0f} s: "
-            f"{bound.times:g} times the forecast of {forecast_s:.0f} s, at least {bound.floor_s:.0f} s"
+            f"{times}{bound.floor_s:.0f} s"
         )
 
 

@@ -30,7 +30,7 @@ from flows.cell import CellOutcome, measure_cell
 from flows.clock import FlowStopped, StoppableClock
 from flows.dropping import drop_what_is_out
 from flows.flow_heartbeat import HeldCells
-from flows.own_run import AnotherNight, cancel_heard, only_night, outlive_reader, until_prefect_answers
+from flows.own_run import AnotherNight, cancel_heard, only_night, outlive_reader, starts, until_prefect_answers
 from flows.plans import make_plan, record_run, store_url
 from flows.prefect_view import (
     ProgressBar,
@@ -49,7 +49,7 @@ from flows.results import answers_of, result_rows, results_table
 from flows.run_context import RunContext, run_context_for
 from flows.settling import open_cells, settle_and_require_budget
 from warehouse.dataset.snapshot import publish
-from warehouse.ledger.commits import Ledger
+from warehouse.ledger.commits import Commit, Ledger
 from warehouse.ledger.store import Store, open_store, until_back
 from warehouse.ledger.store.proof import require_create_only
 from warehouse.report.display.figures import plural
@@ -80,7 +80,7 @@ def sweep(
     """
     guard_logs()
     outlive_reader()
-    if (count := runtime.flow_run.run_count or 0) > MAX_FLOW_RUNS:
+    if (count := starts(get_run_logger().warning)) > MAX_FLOW_RUNS:
         raise SweepIncomplete(f"this flow run was started {count} times: look at its log before starting another")
     plan = make_plan(name)
     opened = open_store(store_url(store))
@@ -137,7 +137,7 @@ def measure_all(ledger: Ledger, plan: Plan) -> list[CellOutcome]:
         ledger.store.hurry()
 
     renewed = expiry_renewed(ledger, plan, tell)
-    # whoever is ending, for whatever reason, says no more that it lives
+    # `cancel_heard` is innermost: it is over before the pool waits for clusters to go down
     with renewed as attend, HeldCells(ledger, tell, attend) as held, pool, cancel_heard(stop, tell):
         context = run_context_for(ledger, plan, clock, held, tell)
         settle_and_require_budget(ledger, plan, context)
@@ -195,10 +195,10 @@ def run_cell(ledger: Ledger, planned: PlannedCell, context: RunContext, leg: int
     """Measure one cell on clusters of its own; each committed step becomes a task run of its own in the UI."""
     cell = planned.cell
 
-    def committed(step: str) -> None:
-        named = step_measured.with_options(task_run_name=f"{cell.label} / {step}")
+    def committed(commit: Commit) -> None:
+        named = step_measured.with_options(task_run_name=f"{cell.label} / {commit.step}")
         with transaction(commit_mode=CommitMode.EAGER):  # else Prefect would roll it back when the cell raises
-            named(ledger, cell.cell_key, step)
+            named(commit, return_state=True)  # whatever ails Prefect then, the cell goes on
 
     try:
         outcome = measure_cell(ledger, planned, context, committed, leg)
@@ -208,11 +208,8 @@ def run_cell(ledger: Ledger, planned: PlannedCell, context: RunContext, leg: int
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def step_measured(ledger: Ledger, cell_key: str, step: str) -> State[str]:
+def step_measured(commit: Commit) -> State[str]:
     """Show a committed step in the Prefect UI, with its verdict."""
-    commit = ledger.read_commit(cell_key, step)
-    if commit is None:
-        raise RuntimeError(f"step {step!r} of {cell_key} was seen committed and is gone")
     return step_state(commit)
 
 
@@ -226,7 +223,9 @@ def publish_results(store: Store, run_id: str) -> str:
         text = report_text(answers_of(store, run_id), results_table(store, run_id), page)
         return page, result_rows(store, run_id), text
 
-    page, rows, text = until_back(published, partial(StoppableClock().sleep, AWAY_POLL_S))
-    until_prefect_answers(get_run_logger().warning)
+    clock, warn = StoppableClock(), get_run_logger().warning
+    with cancel_heard(clock.stop, warn):
+        page, rows, text = until_back(published, partial(clock.sleep, AWAY_POLL_S))
+    until_prefect_answers(warn)
     shown("the results are", partial(show_results, run_id, rows, text), get_run_logger().warning)
     return page

@@ -15,13 +15,17 @@ Answer = TypeVar("Answer")
 REQUEST_S = 90.0  # for one question to a cloud, and for a `down` that its cloud has seen to; both take seconds
 LOOK_S = 300.0  # for any other: a server just started on a busy machine took over 90 s, a catalogue may be fetched
 
-DOWN_S = 240.0
-"""For SkyPilot to end a machine that nobody else can end: some clouds take minutes. Less than what a flow has to end
-after Ctrl-C (`CLOUD_STOP_S`), so that it can still say what is left."""
+DOWN_S = 180.0
+"""For SkyPilot to end a machine that nobody else can end: some clouds take minutes. With `PATIENCE_S` for its cloud
+before, it is less than a flow has to end after Ctrl-C (`CLOUD_STOP_S`): so it can still say what is left."""
 
 
 class NoAnswer(SpecsweepError, TimeoutError):
     """Nobody has answered in time: what was asked for may have happened, or may happen yet."""
+
+
+class MayYetCome(NoAnswer):
+    """Nor could it be called off: whoever comes by that name later may meet it."""
 
 
 def asked(question: Callable[[], Answer]) -> Future[Answer]:

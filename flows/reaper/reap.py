@@ -17,7 +17,7 @@ from flows.reaper.books import Books, CellOfRun
 from flows.reaper.found import STRAY, Fate, Found, Reaped, ReapReport, fate_of, put_together, seen_again
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import PlacementStory
-from warehouse.ledger.store import Store
+from warehouse.ledger.store import Store, StoreError
 
 REASON = "reaped: nobody owned its cluster"  # reason of an attempt that the reaper closes
 
@@ -82,7 +82,13 @@ def reap_store(
     if not dry_run and (gone or expired or doomed & books.clusters.keys()):
         pause(SECOND_LOOK_S)
         found = seen_again(found, expired, accounts) if expired else found
-    one = partial(_one, books=books, sky=sky, accounts=accounts, now_s=now_s, dry_run=dry_run)
+
+    def one(each: Found, fate: Fate) -> Reaped:
+        try:
+            return _one(each, fate, books=books, sky=sky, accounts=accounts, now_s=now_s, dry_run=dry_run)
+        except StoreError as error:  # it was there when the owners were read: what became of the others is told
+            return Reaped(each, fate, "not down", None, None, text_of(error))
+
     with ThreadPoolExecutor(AT_ONCE) as pool:
         reaped = tuple(pool.map(one, found, fates))
     closed = []

@@ -29,7 +29,7 @@ LOOK_EVERY_S = 10.0  # between two looks at the clock, which goes on in sleep; f
 class ExpiryRenewer:
     """Sets the label of every machine of some clusters anew, by asking the clouds themselves.
 
-    Each renewal is for those that were attended lately: since the one before the last. The first two are for all.
+    A renewal is for the clusters that were attended since the one before the last; the first two are for all.
     """
 
     def __init__(

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from configs.errors import SpecsweepError
 from configs.schema import Cloud, Plan
-from flows.clusters.protocol import CellNeed, Cluster, Decision, Launch, LaunchFailed
+from flows.clusters.answers import NoAnswer
+from flows.clusters.protocol import CellNeed, Cluster, Decision, Launch, LaunchFailed, Wait
 from flows.clusters.skypilot.remedies import explain
 from flows.clusters.skypilot.server import text_of
 from flows.clusters.skypilot.task_file import load_task
@@ -34,6 +35,7 @@ from warehouse.ledger.placement import Offer, PlacementStory
 
 CHANGEOVER_S = GPU_LAUNCH_S + GPU_START_S  # from asking for a machine until it measures, but for a first download
 OFFERS_FRESH_S = 600.0  # how old the offers may be: catalogues change by the hour, and reading one takes a second
+UNLISTED_S = 60.0  # pause before they are asked for again, where SkyPilot has not answered
 
 
 class NothingToRent(LaunchFailed):
@@ -71,7 +73,7 @@ class PolicySite:
         self._offers, self.cluster, self._cloud = offers, make_cluster, cloud
         self._now_s, self._rng = now_s, rng
         self._waiting_s, self._places, self._changeover_s = dict(waiting_s or {}), places, changeover_s
-        self._guard = threading.Lock()
+        self._guard, self._listing = threading.Lock(), threading.Lock()
         self._listed: tuple[float, Sequence[Offer]] | None = None
         self._starts: dict[str, WatchedFrom] = {}
         self._rented: dict[str, LastMachine] = {}
@@ -81,16 +83,21 @@ class PolicySite:
 
     def choose(self, need: CellNeed) -> Decision:
         """Where to launch the cell's next cluster, or when to ask again; NothingToRent without any offer."""
+        try:
+            self._look_at_offers()
+        except NoAnswer as error:
+            if self._listed is None:
+                return Wait(self._now_s() + UNLISTED_S, f"{error}; next try in {UNLISTED_S / 60:.0f} min")
         with self._guard:
             last = self._rented.get(need.cell_key)
             was_on_demand = last is not None and not last.offer.spot
             known = Known(self._memory, self._pace(need), was_on_demand)
             now_s = self._now_s()
-            decision = decide(self._allowed_offers(now_s), need, self._cloud, known, now_s, self._rng)
+            decision = decide(self._allowed_offers(), need, self._cloud, known, now_s, self._rng)
             if isinstance(decision, Launch) and decision.offer is not None:
                 self._rented[need.cell_key] = LastMachine(decision.offer, now_s)
                 is_silent = not decision.why and not decision.offer.spot
-                if is_silent and any(offer.spot for offer in self._current_offers(now_s)):
+                if is_silent and any(offer.spot for offer in self._current_offers()):
                     return decision._replace(why="on demand: every spot offer was refused")
             return decision
 
@@ -120,9 +127,9 @@ class PolicySite:
             event = Event(asked.cell_key, pool_of(asked.offer), story.end.outcome.loss, at_s, at_s - asked_s)
             self._memory = remember(self._memory, event)
 
-    def _allowed_offers(self, now_s: float) -> Sequence[Offer]:
+    def _allowed_offers(self) -> Sequence[Offer]:
         """Current offers without those that the account can't rent: what it is refused, it is refused again."""
-        offers = self._current_offers(now_s)
+        offers = self._current_offers()
         refused = {pool for pool, trouble in self._memory.troubles.items() if trouble.kind is Ended.REFUSED}
         allowed = [offer for offer in offers if pool_of(offer) not in refused]
         if not allowed:
@@ -130,15 +137,24 @@ class PolicySite:
             raise NothingToRent(f"all that the task asks for was refused: mend that, and start the run again: {said}")
         return allowed
 
-    def _current_offers(self, now_s: float) -> Sequence[Offer]:
-        if self._listed is None or now_s - self._listed[0] > OFFERS_FRESH_S:
+    def _look_at_offers(self) -> None:
+        """List them anew where they are old, for one cell at a time; who only tells how a placement ended never waits.
+
+        NoAnswer: what they were will do, if they are known.
+        """
+        with self._listing:
+            now_s = self._now_s()
+            if self._listed is not None and now_s - self._listed[0] <= OFFERS_FRESH_S:
+                return
             try:
                 self._listed = now_s, self._offers()
             except SpecsweepError:
                 raise
             except Exception as error:  # SkyPilot's and the clouds' own, of many lines: the cause and what to do
                 raise NothingToRent(explain(text_of(error))) from error
-        offers = self._listed[1]
+
+    def _current_offers(self) -> Sequence[Offer]:
+        offers = self._listed[1] if self._listed is not None else ()
         if not offers:
             self._listed = None
             raise NothingToRent(

@@ -18,7 +18,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flows.clusters.answers import DOWN_S
+from flows.clusters.answers import REQUEST_S
 from flows.clusters.skypilot.server import SERVER
 from lab.cloud import Lab
 from lab.paths import REGIONS
@@ -128,7 +128,7 @@ def _hangs_and_nobody_waits(night: Night, flow: Deployed) -> None:
         for cell in UNHURT:
             night.hurry(cell)
         night.wait(flow, lambda: night.ends(hung) == ["done"], "its flow waits no longer")
-    assert f"no answer within {DOWN_S:.0f} s" in night.flow_log
+    assert f"no answer within {REQUEST_S:.0f} s" in night.flow_log
 
 
 def _has_the_rows_of(calm: CalmRun, night: Night, others: Night) -> None:

@@ -23,6 +23,7 @@ from tests.tasks.test_cell import wait_until
 from tests.warehouse.ledger.test_ledger import elsewhere
 from warehouse.ledger.claims import Claims
 from warehouse.ledger.clock import SYSTEM
+from warehouse.ledger.commits import Commit
 from warehouse.ledger.lease import Attempt
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.owner import owner_name
@@ -32,7 +33,7 @@ from warehouse.ledger.store import StoreAway
 SLOW = {"FAKE_ENGINE_TOKEN_S": "0.003"}
 
 
-def measured(run: FakeRun, hands: RunContext, committed: Callable[[str], None] = lambda _: None) -> CellOutcome:
+def measured(run: FakeRun, hands: RunContext, committed: Callable[[Commit], None] = lambda _: None) -> CellOutcome:
     return measure_cell(run.ledger, run.planned, hands, committed)
 
 
@@ -51,8 +52,8 @@ def test_a_reclaimed_node_is_replaced_and_nothing_committed_is_measured_again(ru
     first.word, second.word = MachineEnd(interrupted=True), MachineEnd(1_795_176_000.0)
     sent_before: list[str] = []
 
-    def committed(step: str) -> None:
-        if step == "throughput":  # inside the step after it
+    def committed(commit: Commit) -> None:
+        if commit.step == "throughput":  # inside the step after it
             wait_until(lambda: (beat := run.leases.heartbeat()) is not None and beat.step == "parity", "parity")
             sent_before.extend(run.prompts_sent())
             first.reclaim()
@@ -304,7 +305,7 @@ def test_what_a_node_commits_while_its_flow_ends_is_reported_too(run: FakeRun) -
             super().down()
 
     with pytest.raises(FlowStopped, match="Ctrl-C"):
-        measured(run, context(run, FakeSite([Stopped(run)]), clock=clock), told.append)
+        measured(run, context(run, FakeSite([Stopped(run)]), clock=clock), lambda commit: told.append(commit.step))
     assert told == ["smoke"]
 
 

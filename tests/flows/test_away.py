@@ -36,7 +36,7 @@ from tests.warehouse.ledger.test_ledger import elsewhere
 from warehouse.dataset.bill import is_free
 from warehouse.ledger.claims import FLOW_DEADLINE_S, Claims
 from warehouse.ledger.clock import Clock
-from warehouse.ledger.commits import Ledger
+from warehouse.ledger.commits import Commit, Ledger
 from warehouse.ledger.lease import Attempt
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import MachineEnd
@@ -238,8 +238,8 @@ def test_no_node_is_taken_down_for_it_and_its_records_are_written_later(
     node = Node(run, node_python, FAKE_ENGINE_TOKEN_S="0.004", SPECSWEEP_STORE_AWAY_S="120")
     clock = Restarter(s3_server)
 
-    def committed(step: str) -> None:
-        if step == "throughput" and when == "at work":
+    def committed(commit: Commit) -> None:
+        if commit.step == "throughput" and when == "at work":
             s3_server.kill()
 
     with HeldCells(run.ledger, print) as heartbeat:

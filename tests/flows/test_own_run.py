@@ -68,9 +68,10 @@ from flows.own_run import outlive_reader
 
 outlive_reader()
 print("ready", flush=True)
+sys.stdin.readline()
+Console(file=sys.stderr).print("what Prefect logs at that moment")
 while {os.readlink(f"/proc/self/fd/{stream}") for stream in (1, 2)} != {os.devnull}:
     time.sleep(0.01)
-Console(file=sys.stderr).print("what Prefect logs")
 print("what SkyPilot prints", flush=True)
 Path(sys.argv[1]).touch()
 """
@@ -79,9 +80,11 @@ Path(sys.argv[1]).touch()
 @pytest.mark.slow(5)
 def test_who_prints_to_a_worker_that_is_killed_goes_on(tmp_path: Path) -> None:
     argv, pipe = [sys.executable, "-c", PRINTS, str(tmp_path / "lived")], subprocess.PIPE
-    with subprocess.Popen(argv, cwd=ROOT, stdout=pipe, stderr=pipe) as flow:
-        assert flow.stdout is not None and flow.stderr is not None
+    with subprocess.Popen(argv, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe) as flow:
+        assert flow.stdin is not None and flow.stdout is not None and flow.stderr is not None
         assert flow.stdout.readline() == b"ready\n"
         flow.stdout.close()
         flow.stderr.close()
+        flow.stdin.write(b"gone\n")
+        flow.stdin.flush()
         assert flow.wait(120) == 0 and (tmp_path / "lived").exists()

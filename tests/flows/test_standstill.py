@@ -109,6 +109,7 @@ def given_up(run: FakeRun, beats: list[Heartbeat], every_s: float) -> bool:
 
 DAY = int(86400 / CHECK_EVERY_S)
 LOOKS = int(2 * BOUNDS["measuring"].floor_s / CHECK_EVERY_S)
+STARTS = [beat("engine").model_copy(update={"measure_s": 60.0 * (index // 3)}) for index in range(5 * LOOKS)]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,7 @@ LOOKS = int(2 * BOUNDS["measuring"].floor_s / CHECK_EVERY_S)
         ([beat("measuring", "smoke", index / 10) for index in range(10 * LOOKS)], CHECK_EVERY_S, False),
         ([beat("measuring", "smoke", 50.0 + index % 2 / 2) for index in range(LOOKS)], CHECK_EVERY_S, True),
         ([beat("engine" if index % 9 else "waiting") for index in range(5 * LOOKS)], CHECK_EVERY_S, False),
+        (STARTS, CHECK_EVERY_S, False),
         ([beat("measuring", "smoke")] * 4, 8 * 3600.0, False),
         ([beat("waiting")] * 6 * DAY, CHECK_EVERY_S, False),
         ([beat("waiting")] * 8 * DAY, CHECK_EVERY_S, True),
@@ -127,6 +129,7 @@ LOOKS = int(2 * BOUNDS["measuring"].floor_s / CHECK_EVERY_S)
         "a percent now and then",
         "less than a percent",
         "from phase to phase",
+        "many starts of an engine, each looked at in no other phase",
         "slept three nights",
         "behind a neighbour's cell of days",
         "behind one that never ends",

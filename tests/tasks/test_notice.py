@@ -23,6 +23,7 @@ from tests.fake_metadata import BROKEN, EC2, GOOGLE, TERMINATE, FakeMetadata, me
 from tests.fake_run import FakeRun, ended
 from tests.tasks.test_cell import wait_until
 from warehouse.ledger.claims import Claims, beat
+from warehouse.ledger.commits import Commit
 from warehouse.ledger.lease import Attempt
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Placements
@@ -145,8 +146,8 @@ class Announced(FakeCluster):
     def launch(self, job: CellJob) -> None:
         self.process = self.run.start(self.python, arguments=asking(self.metadata.url), **SLOW)
 
-    def committed(self, step: str) -> None:
-        if step == "throughput":
+    def committed(self, commit: Commit) -> None:
+        if commit.step == "throughput":
             self.metadata.notice = True
 
 

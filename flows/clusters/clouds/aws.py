@@ -128,10 +128,11 @@ class ClusterInstances:
         found = (each for reservation in answer["Reservations"] for each in reservation["Instances"])
         return {each["InstanceId"]: _instance(self._region, each) for each in found}
 
-    def terminate(self) -> bool:
+    def terminate(self, since_s: float = 0.0) -> bool:
         """Terminate those that are billed, and say whether all that were rented have ended.
 
-        False: EC2 can't be asked, or shows none, not even ended ones. So one may still come.
+        False: EC2 can't be asked, or shows none that was up or launched since then (seconds since 1970). So one may
+        still come.
         """
         known = self.known()
         alive = [name for name, each in (known or {}).items() if each.state in BILLED_STATES]
@@ -140,7 +141,10 @@ class ClusterInstances:
                 answered(partial(self._client.terminate_instances, InstanceIds=alive), REQUEST_S)
         except FAILURES:
             return False
-        return bool(known)
+        return any(
+            each.instance_id in alive or (each.launched_at_s or 0.0) >= since_s - CLOCKS_AGREE_S
+            for each in (known or {}).values()
+        )
 
     def end_when_off(self, instance_ids: Sequence[str]) -> bool:
         """Have machines terminated, not stopped, when they power themselves off; False: the account may not say so."""

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flows.clusters.answers import DOWN_S, LOOK_S, REQUEST_S, Answer, NoAnswer, answered
+from flows.clusters.answers import DOWN_S, LOOK_S, REQUEST_S, Answer, MayYetCome, NoAnswer, answered
 from flows.clusters.protocol import PREFIX
 from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.server import ANSI, call, cancel_request, ensure_server, sdk, text_of
@@ -62,7 +62,8 @@ def take_down(name: str, *, purge: bool = False, is_ended: bool = False) -> bool
     """Terminate a cluster; False if there was none. Safe to repeat, and for several callers at once.
 
     `is_ended`: its cloud has ended its machines. So nobody waits long, and a `down` without an answer is cancelled: it
-    would take the next machine of this name. NoAnswer: SkyPilot does not say that it is down.
+    would take the next machine of this name. NoAnswer: SkyPilot does not say that it is down. MayYetCome: nor that it
+    has heard of the cancel.
     """
     sky, requests = sdk(), list[Any]()
     try:
@@ -74,7 +75,7 @@ def take_down(name: str, *, purge: bool = False, is_ended: bool = False) -> bool
             for request_id in requests if is_ended else []:
                 cancel_request(request_id)
         except Exception as deaf:
-            raise NoAnswer(f"{error}; its `down` may yet come: {text_of(deaf)}") from deaf
+            raise MayYetCome(f"{error}; its `down` may yet come: {text_of(deaf)}") from deaf
         raise
     return True
 

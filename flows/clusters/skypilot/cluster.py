@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.clusters import clouds
-from flows.clusters.answers import Answer, NoAnswer, answer_of, answered, asked
+from flows.clusters.answers import Answer, MayYetCome, NoAnswer, answer_of, answered, asked
 from flows.clusters.protocol import CellJob, Ending
 from flows.clusters.skypilot import api as sky_api
 from flows.clusters.skypilot import server as sky_server
@@ -84,6 +84,8 @@ class SkyCluster:
         self._job = Job(None, None)
         self._begun: int | None = None
         """Where in the log its launch begins; None: it was not launched by us."""
+        self._since_s = 0.0  # when its launch was asked for, seconds since 1970
+        self._goes_on = False  # SkyPilot, with a launch that was cut short
         self._asked_at = 0.0
         self._was_autostopping = False
         self._said = ""
@@ -105,12 +107,19 @@ class SkyCluster:
         """Rent the cluster and submit the runner (see `Cluster.launch`)."""
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         self._begun = self._log_path.stat().st_size if self._log_path.exists() else 0
+        self._since_s = time.time()
         requests: list[Any] = []
         was_sent = False
 
         def cancel() -> None:
             for request_id in requests[-1:]:
                 sky_server.cancel_request(request_id)
+
+        def is_submitted() -> bool:
+            found = self.adopt()
+            if watch.cut is not None:  # that took minutes
+                raise watch.cut
+            return found
 
         def send(sky: Any) -> Any:
             nonlocal was_sent
@@ -119,7 +128,7 @@ class SkyCluster:
             if not was_sent:
                 was_sent = True
                 return sky.launch(task, cluster_name=self.name)
-            if (request_id := sky_api.launch_again(self.name, task, self.adopt)) is None:
+            if (request_id := sky_api.launch_again(self.name, task, is_submitted)) is None:
                 raise _Submitted
             return request_id
 
@@ -141,6 +150,7 @@ class SkyCluster:
                 pass
             except Exception as error:
                 if watch.cut is not None:
+                    self._goes_on = isinstance(error, NoAnswer)
                     raise watch.cut from error
                 left = partial(self._questions.ask, partial(sky_api.rented, [self.name], refresh=True))
                 where = self._offer.where if self._offer else self.name
@@ -199,15 +209,16 @@ class SkyCluster:
     def down(self) -> None:
         """Terminate it, at its cloud first: SkyPilot takes 10 to 20 s, which are paid for (see `Cluster.down`).
 
-        NoAnswer: SkyPilot doesn't say that it is down, and its cloud was not asked or doesn't, either.
+        NoAnswer: SkyPilot doesn't say that it is down, and its cloud was not asked or doesn't, either; or the `down`
+        could not be called off.
         """
         for tried in range(1, DOWN_TRIES + 1):
-            is_ended = self._is_ended_by_its_cloud()
+            is_ended = self._is_ended_by_its_cloud() and not self._goes_on
             try:
                 sky_api.take_down(self.name, is_ended=is_ended)
                 return
             except NoAnswer as error:
-                if not is_ended:
+                if not is_ended or isinstance(error, MayYetCome):
                     said = f"{self.name} may still be up and cost money: {error}"
                     raise NoAnswer(f"{said}; to end it: `bin/sky down -y {self.name}`, `bin/sweep reap`") from error
                 LOG.warning("%s was ended at its cloud, though %s", self.name, error)
@@ -223,7 +234,8 @@ class SkyCluster:
         if self._offer is None:
             return False
         machines, cloud = self._machines, self._offer.cloud
-        end = partial(clouds.terminate, self.name, cloud) if machines is None else machines.terminate
+        by_name = partial(clouds.terminate, self.name, cloud)
+        end = by_name if machines is None else partial(machines.terminate, self._since_s)
         try:
             return answered(end, PATIENCE_S)
         except Exception as error:  # whatever it is, SkyPilot is asked all the same

@@ -1,9 +1,9 @@
 """Cuts a launch short: its machine was taken away, it takes too long, its money is spent, or its flow ends.
 
 SkyPilot waits for a machine's ssh for ten minutes, and for an image or a file without limit, and asks nobody meanwhile.
-So we ask the cloud, the clock and the budget. When one says so, the machine is ended at the cloud and SkyPilot's
-request is cancelled. Nobody waits for a server that does not hear. Where the cloud can't be asked (no credentials, not
-AWS), SkyPilot ends the machine afterwards. The cloud also says since when the machine costs money.
+So we ask the cloud, the clock and the budget. When one says so, the machine is ended at the cloud, and meanwhile
+SkyPilot's request is cancelled. Nobody waits for a server that does not hear. Where the cloud can't be asked (no
+credentials, not AWS), SkyPilot ends the machine afterwards. The cloud also says since when the machine costs money.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from flows.clock import FlowStopped
-from flows.clusters.answers import Answer, NoAnswer, answered, asked
+from flows.clusters.answers import Answer, NoAnswer, answer_of, asked
 from flows.clusters.protocol import LaunchFailed
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Offer
@@ -118,29 +118,29 @@ class LaunchWatch:
         return [machine for instance_id, machine in known.items() if instance_id not in self._before]
 
     def _look(self) -> None:
-        ours = self._launched()
-        # a rented machine's own timer powers it off: on demand, it would keep its disk then, and pay for it
-        lasting = {each.instance_id for each in ours or [] if not each.spot and each.state in ALIVE} - self._mortal
-        if self._machines is not None and lasting and self._machines.end_when_off(sorted(lasting)):
-            self._mortal |= lasting
         if self.cut is None:
-            cut, self._cut_s = self._why_cut(ours), time.monotonic()
-            self.cut = cut
+            # a cloud that does not answer must not keep a flow that ends
+            cut = FlowStopped("the flow ends") if self._stopped() else self._why_cut(self._launched())
+            self._cut_s, self.cut = time.monotonic(), cut
         if self.cut is None:
             return
+        cancelling = asked(self._cancel)  # meanwhile: each of the two may take its time, or be gone
         try:
             is_ours = self._bounds.holds()
         except StoreAway:
             is_ours = False  # perhaps; asked again at the next look
-        ended = self._machines.terminate if self._machines is not None and is_ours else bool
-        ended()  # the cloud is told first, since SkyPilot may take its time, or be gone
-        answered(self._cancel, UNHEARD_S)
-        ended()  # what was rented between the two
+        if self._machines is not None and is_ours:
+            self._machines.terminate()
+        answer_of(cancelling, UNHEARD_S)
+        if self._machines is not None and is_ours:
+            self._machines.terminate()  # what was rented between the two
 
     def _why_cut(self, ours: list[Instance] | None) -> LaunchFailed | FlowStopped | None:
         where, longest_h = self._offer.where if self._offer else self._cluster, self._bounds.longest_h
-        if self._stopped():
-            return FlowStopped("the flow ends")
+        # a rented machine's own timer powers it off: on demand, it would keep its disk then, and pay for it
+        lasting = {each.instance_id for each in ours or [] if not each.spot and each.state in ALIVE} - self._mortal
+        if self._machines is not None and lasting and self._machines.end_when_off(sorted(lasting)):
+            self._mortal |= lasting
         if self._is_gone(ours):
             return LaunchFailed(f"{where}: the machine was taken away while it was set up", Ended.PREEMPTED)
         if time.monotonic() - self._begun_s > longest_h * 3600:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 import psutil
@@ -40,6 +40,8 @@ PORT_TAKEN = ("is not available", "is already in use by another process", "Addre
 SERVER_TRIES = 6  # how often one call may find the server gone or broken before it gives up
 SERVER_PAUSE_S = 3.0  # pause before the next try; a server that has just been restarted answers 500 for some seconds
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+TURN_PAUSE_S = 0.2  # between two looks at whether another process is still starting it
 
 SERVER = "sky.server.server"  # module that an API server runs; its own children have other command lines
 GRACE_S = 10.0  # how long killed processes may take to be gone
@@ -100,10 +102,24 @@ def ensure_server() -> None:
         log_path = Path.home() / ".sky" / "specsweep-api-start.log"
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.with_suffix(".lock").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # flows of this user start one server, not one each
+            _take_turn(lock)
             if not _healthy(sky):
                 end_leftovers(Path.home())
                 _start(sky, log_path)
+
+
+def _take_turn(lock: BinaryIO) -> None:
+    """Wait for other flows of this user, so that they start one server, not one each; SkyUnavailable after `LOOK_S`."""
+    deadline = time.monotonic() + LOOK_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:  # it was stopped, perhaps by Ctrl-Z
+                said = f"another process has been starting SkyPilot's API server for {LOOK_S:.0f} s"
+                raise SkyUnavailable(f"{said}; remedy: end what holds {lock.name}") from None
+        time.sleep(TURN_PAUSE_S)
 
 
 def _start(sky: Any, log_path: Path) -> None:
