@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from configs.schema import Cloud
+from flows.clusters.answers import NoAnswer
 from flows.clusters.protocol import CellNeed, Launch, Wait
 from flows.renting.site import NothingToRent, PolicySite
 from tests.fake_cloud import OFFER, JumpingClock
@@ -291,6 +292,23 @@ def test_offers_are_listed_again_after_ten_minutes() -> None:
         assert site.choose(need()) == Launch(A)
     hands.at_s += 601
     assert site.choose(need()) == Launch(B)
+
+
+def test_while_skypilot_does_not_answer_a_cell_waits_or_takes_what_was_offered_before() -> None:
+    hands, answers = JumpingClock(), [NoAnswer("no answer"), [A], NoAnswer("no answer")]
+
+    def offers() -> list[Offer]:
+        answer = answers.pop()
+        if isinstance(answer, NoAnswer):
+            raise answer
+        return answer
+
+    site = PolicySite(offers, lambda *_: pytest.fail(), PATIENT, [], hands.now_s, random.Random(1))
+    waits = site.choose(need())
+    assert isinstance(waits, Wait) and waits.until_s > hands.at_s and "no answer" in waits.why
+    assert site.choose(need()) == Launch(A)
+    hands.at_s += 601
+    assert site.choose(need()) == Launch(A)
 
 
 def test_where_every_spot_offer_is_refused_the_log_says_why_a_cell_is_on_demand() -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -108,7 +109,10 @@ def test_closing_the_terminal_ends_a_run_as_ctrl_c_does(run: FakeRun, tmp_path: 
     terminal, inside = os.openpty()
     os.set_blocking(terminal, False)
     argv = ["setsid", "--ctty", *argv]
-    command = subprocess.Popen(argv, cwd=ROOT, env=os.environ | own, stdin=inside, stdout=inside, stderr=inside)
+    heeds = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)  # these tests may run under `nohup`
+    command = subprocess.Popen(
+        argv, cwd=ROOT, env=os.environ | own, stdin=inside, stdout=inside, stderr=inside, preexec_fn=heeds
+    )
     os.close(inside)
 
     def measures() -> bool:
