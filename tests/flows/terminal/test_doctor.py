@@ -264,7 +264,7 @@ def test_what_a_remote_server_lacks_has_a_remedy_and_a_quota_nobody_tells_hides_
     resources.pop("any_of", None)
     file = asked.file._replace(config=asked.file.config | {"resources": resources})
     offer = Offer(cloud="aws", region="r", zone="z", instance_type="i", spot=True, price_usd_h=1.0, price_source="s")
-    told = {"enabled_clouds": lambda: enabled, "rentable": lambda *_: [offer], "has_quota": silent}
+    told: dict[str, Any] = {"enabled_clouds": lambda: enabled, "rentable": lambda *_: [offer], "has_quota": silent}
     for name, answer in (told | {"travelling": lambda _: []}).items():
         monkeypatch.setattr(cloud_checks, name, answer)
     monkeypatch.setenv("SKYPILOT_API_SERVER_ENDPOINT", f"http://127.0.0.1:{free_port()}")
