@@ -26,7 +26,7 @@ from tasks.engine import command, program
 from tasks.engine.program import is_ours
 from tasks.guards.steadiness import other_gpu
 from tasks.place import gpu
-from tasks.rehearsal.rehearse import parts_of, rehearse, require
+from tasks.rehearsal.rehearse import Rehearsed, parts_of, rehearse, require
 from warehouse.ledger.commits import Ledger
 
 NOT_COPIED = ROOT / ".skyignore"  # names what SkyPilot leaves out of the copy of the checkout that nodes get
@@ -106,8 +106,13 @@ def require_rehearsed(plan: Plan, ledger: Ledger, name: str, tell: Callable[[str
     """
     if plan.cloud is None:
         return
-    left = _left(plan, ledger, lambda engine: engine.is_pinned)
-    require(rehearse(parts_of(plan.model_copy(update={"cells": tuple(left)})), library_of_named(name), tell))
+    require(rehearsed(plan, ledger, name, tell))
+
+
+def rehearsed(plan: Plan, ledger: Ledger, name: str, tell: Callable[[str], None]) -> list[Rehearsed]:
+    """What the engine says to cells that are left: to pinned ones, or to all where this machine serves them."""
+    left = _left(plan, ledger, lambda engine: engine.is_pinned or plan.cloud is None)
+    return rehearse(parts_of(plan.model_copy(update={"cells": tuple(left)})), library_of_named(name), tell)
 
 
 def _left(plan: Plan, ledger: Ledger, is_asked: Callable[[Engine], bool]) -> list[PlannedCell]:

@@ -243,6 +243,7 @@ def doctor(
         from flows.terminal.sweep_checks import examine_sweep
 
         checks = examine_sweep(store_url(store), name)
+    checks = [check._replace(remedy="") if check.ok and not check.remark else check for check in checks]
     if as_json:
         print_json({"checks": [check._asdict() for check in checks], "ok": all(check.ok for check in checks)})
     for check in [] if as_json else checks:

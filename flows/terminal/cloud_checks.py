@@ -97,7 +97,7 @@ def _tools(name: str, rented: Rented) -> str | list[Check]:
 
 def _skypilot(name: str, rented: Rented) -> list[Check]:
     found = metadata.version("skypilot")
-    remedy = "" if found == SKYPILOT else f"install {SKYPILOT} (`bin/environment control` does)"
+    remedy = f"install {SKYPILOT} (`bin/environment control` does)"
     return [Check(name, found == SKYPILOT, f"version {found}", remedy)]
 
 
@@ -115,15 +115,19 @@ def _server(name: str, rented: Rented) -> str | list[Check]:
 
 def _clouds(name: str, rented: Rented) -> Iterator[Check]:
     """One line each; of those that a sweep names, one has to be enabled."""
-    if os.environ.get(REMOTE_SERVER):
-        names = ", ".join(sorted(str(cloud) for cloud in enabled_clouds()))
-        yield Check(name, bool(names), f"the API server has {names or 'none'} enabled")
-        return
     sky_server.sdk()
     from sky.utils.registry import CLOUD_REGISTRY
 
     from sky import sky_logging
 
+    if os.environ.get(REMOTE_SERVER):
+        names = {str(cloud) for cloud in enabled_clouds()}
+        wanted = {str(CLOUD_REGISTRY.from_str(each)) for each in rented.clouds}
+        has_one = bool(names & wanted if wanted else names)
+        remedy = f"`sky check` where that server runs, for {' or '.join(sorted(wanted)) or 'any cloud'}"
+        said = f"the API server has {', '.join(sorted(names)) or 'none'} enabled"
+        yield Check(name, has_one, said, remedy)
+        return
     with sky_logging.silent(), ThreadPoolExecutor() as pool:
         asked = sorted(rented.clouds) or dict.fromkeys([*CLOUDS, *OTHER_CLOUDS, *map(str, enabled_clouds())])
         clouds = [CLOUD_REGISTRY.from_str(each) for each in asked]
@@ -179,20 +183,20 @@ def _offers(name: str, rented: Rented) -> Iterator[Check]:
     shown = [f"{each.where} {each.instance_type} {price}" for each, price in zip(found, prices, strict=True)]
     yield Check(name, True, f"{'; '.join(shown[:OFFERS_SHOWN])} ({plural(len(found), 'zone')})")
     if plan is not None:
-        yield _quota(found)
+        yield from made("quota", partial(_quota, found))
 
 
-def _quota(found: Sequence[Offer]) -> Check:
+def _quota(found: Sequence[Offer]) -> str | list[Check]:
     """Whether the account may rent any of these offers, as far as their clouds say."""
     places = {(each.cloud, each.region, each.instance_type, each.spot): each for each in found}
     without = [each for each in places.values() if not has_quota(each)]
     if not without:
-        return Check("quota", True, f"no cloud says that there is none, in {plural(len(places), 'place')}")
+        return f"no cloud says that there is none, in {plural(len(places), 'place')}"
     first, some = without[0], len(without) < len(places)
     kind = f"{first.instance_type} {'spot' if first.spot else 'on-demand'}"
     line = problem("quota", explain(f"Found no quota for {kind} instances in region {first.region}"))
     detail = f"none in {len(without)} of {plural(len(places), 'place')}, as for {first.where}"
-    return line._replace(detail=detail, ok=some, remark=some)
+    return [line._replace(detail=detail, ok=some, remark=some)]
 
 
 def _sky_failures() -> tuple[type[Exception], ...]:

@@ -56,13 +56,12 @@ def examine(store_url: str) -> list[Check]:
 
 
 def _machine() -> list[Check]:
-    python_ok = sys.version_info >= (3, 11)
     state_dir().mkdir(parents=True, exist_ok=True)
     free_gib = shutil.disk_usage(state_dir()).free / 2**30
     fits, free = free_gib >= ENGINE_DISK_GIB, f"{free_gib:.0f} GiB free in {state_dir().parent}"
-    remedy = "" if fits else f"free {ENGINE_DISK_GIB:.0f} GiB or set XDG_CACHE_HOME"
+    remedy = f"free {ENGINE_DISK_GIB:.0f} GiB or set XDG_CACHE_HOME"
     return [
-        Check("Python 3.11 or newer", python_ok, sys.version.split()[0], "" if python_ok else "install Python 3.11"),
+        Check("Python 3.11 or newer", sys.version_info >= (3, 11), sys.version.split()[0], "install Python 3.11"),
         Check("free disk for environments", fits, free, remedy),
     ]
 
@@ -73,7 +72,7 @@ def _environments() -> list[Check]:
     for name in wanted:
         python = environments.python_of(name)
         first = "the first run with one of its evaluations" if name in get_args(Framework) else "`make demo`"
-        remedy = "" if python else f"`bin/environment {name}` makes it; {first} does so by itself"
+        remedy = f"`bin/environment {name}` makes it; {first} does so by itself"
         checks.append(Check(f"environment {name}", True, str(python or "not made yet"), remedy, remark=python is None))
     if environments.python_of("engine-cpu"):
         reason = environments.suffix_unavailable()
@@ -87,8 +86,8 @@ def _family() -> list[Check]:
     untrained = [name for name in ON_REQUEST if damage_of(folder_of(name))]
     trained = f"not trained yet: {', '.join(untrained)}" if untrained else str(trained_dir())
     return [
-        Check("demo family", not broken, shipped, RESTORE if broken else ""),
-        Check("demo family, on request", True, trained, TRAIN if untrained else "", remark=bool(untrained)),
+        Check("demo family", not broken, shipped, RESTORE),
+        Check("demo family, on request", True, trained, TRAIN, remark=bool(untrained)),
     ]
 
 
@@ -146,7 +145,7 @@ def _vllm() -> list[Check]:
         return [*said, Check(name, False, str(error))]  # it says the remedy
     own = load_engine(OWN_ENGINE)
     unknown = program.unknown_arguments((*own.args, *own.draft_args), version)
-    remedy = f"it doesn't know {', '.join(unknown)} of `engine: {OWN_ENGINE}`: install a newer one" if unknown else ""
+    remedy = f"it doesn't know {', '.join(unknown)} of `engine: {OWN_ENGINE}`: install a newer one"
     return [*said, Check(name, True, f"{version}, {command}", remedy, remark=bool(unknown))]
 
 
@@ -165,7 +164,7 @@ def _weights(*, needed: bool) -> Check:
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free_gib = shutil.disk_usage(there).free / 2**30
     is_small = needed and free_gib < WEIGHTS_GIB
-    remedy = f"models of up to {WEIGHTS_GIB:.0f} GiB are shipped: free some, or set HF_HOME" if is_small else ""
+    remedy = f"models of up to {WEIGHTS_GIB:.0f} GiB are shipped: free some, or set HF_HOME"
     return Check("disk for weights", True, f"{free_gib:.0f} GiB free in {folder}", remedy, remark=is_small)
 
 

@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import httpx
+from rich.console import Console
 
 from configs.expand import default_run_id
-from configs.load import library_of_named
 from configs.local_checkpoint import local_folder
 from configs.schema import Plan
 from configs.secrets import TOKEN, secret
@@ -23,14 +23,15 @@ from configs.steps.eval import EvalStep
 from flows.clusters.skypilot.carried import values_of
 from flows.clusters.skypilot.task_file import TaskFile, load_task
 from flows.plans import make_plan
-from flows.preflight import require_datasets, require_machine
+from flows.preflight import rehearsed, require_datasets, require_machine
 from flows.renting.sky_site import pinned_image
 from flows.settling import require_budget
 from flows.terminal.cloud_checks import Rented, made, sky_checks
 from flows.terminal.doctor import store_checks
+from flows.terminal.run import told
 from tasks.host.environments import InstallError
 from tasks.host.hub import HUB, hub_home, repository
-from tasks.rehearsal.rehearse import RehearsalFailed, parts_of, rehearse
+from tasks.rehearsal.rehearse import RehearsalFailed
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import open_store
 from warehouse.ledger.store.proof import Check
@@ -78,11 +79,11 @@ def _hub(asked: Asked) -> str | list[Check]:
     elif TOKEN in asked.file.secret_names:
         token = values_of((TOKEN,), asked.store_url).get(TOKEN)
     else:
-        return [Check("hub", True, "nodes have a token of their own: nobody asked", remark=True)]
+        return [Check("hub", True, f"the task passes no {TOKEN}: nobody asked for nodes", remark=True)]
     wanted = _on_the_hub(asked)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     address = (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
-    refused = []
+    lines, refused, unsaid = list[Check](), list[str](), list[str]()
     try:
         with httpx.Client(headers=headers, timeout=HUB_ANSWER_S, follow_redirects=True) as hub:
             for place in wanted:
@@ -90,14 +91,18 @@ def _hub(asked: Asked) -> str | list[Check]:
                 code = answer.headers.get("X-Error-Code", "")
                 if answer.status_code in (401, 403) or code in REFUSALS:
                     refused.append(f"{place} ({code or answer.status_code})")
-    except httpx.HTTPError as error:
-        said = f"can't be reached from here ({type(error).__name__}), to ask about {len(wanted)} models and datasets"
-        return [Check("hub", True, said, remark=True)]
+                elif not answer.is_success:
+                    unsaid.append(f"{place} ({answer.status_code})")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        said = f"can't be reached from here ({type(error).__name__}), to ask about {plural(len(wanted), 'repo')}"
+        lines.append(Check("hub", True, said, remark=True))
+    if unsaid:
+        lines.append(Check("hub", True, f"did not say of {', '.join(unsaid)}", remark=True))
     if refused:
         who = f"this {TOKEN}" if token else f"who has no {TOKEN}"
         remedy = f"accept their terms on the hub, and export {TOKEN}"
-        return [Check("hub", False, f"refuses {who}: {', '.join(refused)}", remedy)]
-    return f"lets {len(wanted)} models and datasets be read" if wanted else "nothing has to be fetched from it"
+        lines.append(Check("hub", False, f"refuses {who}: {', '.join(refused)}", remedy))
+    return lines or (f"lets {plural(len(wanted), 'repo')} be read" if wanted else "nothing has to be fetched from it")
 
 
 def _on_the_hub(asked: Asked) -> list[str]:
@@ -118,10 +123,11 @@ def _datasets(asked: Asked) -> str:
 
 
 def _rehearsal(asked: Asked) -> list[Check]:
-    """Whether the pinned engine would start each cell. Where it serves on this machine, only a refusal is a problem."""
+    """Whether the pinned engine would start each cell that is left. On this machine only a refusal is a problem."""
     name, is_here = "engine rehearsal", asked.file is None
     try:
-        found = rehearse(parts_of(asked.plan), library_of_named(asked.name), lambda _: None)
+        with told(Console(stderr=True), "checking the cells against the engine") as tell:
+            found = rehearsed(asked.plan, asked.ledger, asked.name, tell)
     except (RehearsalFailed, InstallError) as error:
         return [Check(name, is_here, str(error), remark=is_here)]
     refusals = [line for each in found for line in each.refusals]
@@ -136,12 +142,12 @@ def _budget(asked: Asked) -> str:
     return f"what is left fits into it; `bin/sweep plan {asked.name}` shows the dollars"
 
 
-def _image(asked: Asked) -> str:
+def _image(asked: Asked) -> str | list[Check]:
     assert asked.file is not None, "asked of sweeps that rent only"
     if not asked.file.is_container:
         return "the task runs in no container"
-    images = {planned.cell.engine.image for planned in asked.plan.cells}
-    return ", ".join(pinned_image(image) for image in sorted(filter(None, images))) or "that of the task"
+    images = sorted(filter(None, {planned.cell.engine.image for planned in asked.plan.cells}))
+    return [line for image in images for line in made("image", partial(pinned_image, image))] or "that of the task"
 
 
 Ask = Callable[[Asked], str | list[Check]]

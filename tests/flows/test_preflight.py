@@ -15,8 +15,9 @@ from configs.load import load_sweep
 from configs.schema import Plan
 from configs.steps.eval import EvalStep
 from configs.steps.load import LoadStep
+from flows import preflight
 from flows.plans import framework_environments
-from flows.preflight import DatasetUnreachable, require_datasets
+from flows.preflight import DatasetUnreachable, rehearsed, require_datasets
 from tests.fake_run import write_user_configs
 from tests.flows.conftest import Finish, with_steps
 from warehouse.ledger.commits import Ledger
@@ -168,3 +169,9 @@ def test_a_sweep_is_refused_on_one_line_and_records_nothing(tmp_path: Path, fini
 def test_the_environments_of_a_plan_are_those_of_its_frameworks() -> None:
     for name, wanted in (("full", ["hret", "inspect", "lm-eval"]), ("nightly", ["lm-eval"]), ("tiny-quick", [])):
         assert framework_environments(expand(load_sweep(name))) == wanted
+
+
+def test_the_doctor_rehearses_the_cells_that_the_run_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "rehearse", lambda parts, *_: list(parts))
+    assert rehearsed(NIGHTLY, ledger_at(tmp_path / "new"), "nightly", print)
+    assert rehearsed(NIGHTLY, ledger_at(tmp_path / "old", {"smoke": "rejected"}), "nightly", print) == []

@@ -1,4 +1,4 @@
-"""Where our SkyPilot lives: in a home of its own, with the keys of no cloud that would travel to nodes of another.
+"""SkyPilot runs in a home of its own, which holds no key that it would copy to nodes.
 
 SkyPilot 0.14.1 copies to every node each file with keys that it knows and finds in its home: those of all clouds and of
 all stores (`sky.check.get_cloud_credential_file_mounts`). So its home has links to what is named here, and to nothing
@@ -8,6 +8,7 @@ at import. As a program this is SkyPilot's own command in that home: `bin/sky`.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Mapping
@@ -24,7 +25,9 @@ USER_VARIABLE = "SPECSWEEP_USER_HOME"  # the user's own home, for the children o
 LONGEST_TMPDIR = 75  # characters: a socket's path may have 107, with `/pymp-12345678/listener-12345678` below it
 
 PORT_VARIABLE, PORT = "SKYPILOT_API_SERVER_LOCAL_PORT", "46590"
-"""SkyPilot's variable for the port of its API server, and ours: the user's own server has 46580."""
+"""SkyPilot's variable for the port of its API server, and that of our own home: the user's own server has 46580."""
+
+MORE_PORTS = 2000  # above `PORT`, for the servers of other homes: each has the keys of its own home only
 
 GLOBAL_VARIABLE, PROJECT_VARIABLE = "SKYPILOT_GLOBAL_CONFIG", "SKYPILOT_PROJECT_CONFIG"
 """SkyPilot's variables for its two configurations. The second lies on top, and goes along with each request."""
@@ -48,25 +51,36 @@ ALSO = (".gitconfig", ".slurm", ".sky/catalogs", ".sky/config.yaml", ".sky/cooki
 COPIES_ANOTHERS = "nebius"  # SkyPilot copies ~/.aws/credentials for it, to any node, if a profile in there is named so
 
 NOT_FOR_SKYPILOT = (TOKEN, "HUGGING_FACE_HUB_TOKEN", "GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY")
-"""Variables that its server must not have: it shows a token to the hub at each launch, and copies it to each node."""
+"""Not for its server's environment: it sends the token to Hugging Face at each launch, and copies it to each node."""
 
 LEAD_ELSEWHERE = ("XDG_CONFIG_HOME", "OCI_CONFIG")  # variables by which SkyPilot finds keys outside its home
 
 
 def environment() -> dict[str, str]:
     """Variables of a process whose SkyPilot has a home of its own."""
-    user = _user_home()
+    user = user_home()
+    ours = user / ".local/share/specsweep/sky"
+    home = Path(os.environ.get(HOME_VARIABLE) or ours).absolute()
     variables = {
-        "HOME": str(Path(os.environ.get(HOME_VARIABLE) or user / ".local/share/specsweep/sky").absolute()),
+        "HOME": str(home),
+        USER_VARIABLE: str(user),
         "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(user / ".cache"),  # our environments stay there
         "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
-        PORT_VARIABLE: os.environ.get(PORT_VARIABLE) or PORT,
         "SPT_NOENV": "1",  # process titles leave /proc/<pid>/environ alone: the lab finds its processes by it
     }
-    return variables if os.environ.get(HOME_VARIABLE) else {**variables, USER_VARIABLE: str(user)}
+    if not os.environ.get(PORT_VARIABLE) and home.resolve() != user.resolve():  # there the user's own server may live
+        variables[PORT_VARIABLE] = PORT if home.resolve() == ours.resolve() else _port_of(home)
+    return variables
 
 
-def _user_home() -> Path:
+def _port_of(home: Path) -> str:
+    """One port for each home: a server outlives its run, and would hand the keys of its home to nodes of another."""
+    number = int(hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:8], 16)
+    return str(int(PORT) + 1 + number % MORE_PORTS)
+
+
+def user_home() -> Path:
+    """The user's own home, also in a process that has entered SkyPilot's."""
     return Path(os.environ.get(USER_VARIABLE) or Path.home()).absolute()
 
 
@@ -87,7 +101,7 @@ def without_tokens(env: Mapping[str, str]) -> dict[str, str]:
 
 def enter() -> None:
     """Set `environment()` here, and, unless the user's two say otherwise, that no node gets the user's own keys."""
-    user, hidden = _user_home(), list(WITH_A_ROLE)
+    user, hidden = user_home(), list(WITH_A_ROLE)
     os.environ.update(environment())
     for variable in LEAD_ELSEWHERE:
         os.environ.pop(variable, None)
@@ -112,7 +126,10 @@ def enter() -> None:
 
 
 def _link(source: Path, link: Path) -> None:
-    if source.exists() and not link.exists():
+    if source.is_dir() and link.is_dir() and not link.is_symlink():  # SkyPilot made it before the user had one
+        for each in source.iterdir():
+            _link(each, link / each.name)
+    elif source.exists() and not link.exists():
         link.parent.mkdir(parents=True, exist_ok=True)
         if link.is_symlink():  # to what is gone
             link.unlink(missing_ok=True)

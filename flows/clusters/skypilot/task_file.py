@@ -20,6 +20,7 @@ import yaml
 from configs.checkout import ROOT
 from configs.secrets import hold, redacted
 from flows.clusters.protocol import LABEL, CellJob, LaunchFailed
+from flows.clusters.skypilot import home as sky_home
 from flows.clusters.skypilot.carried import FOR_SKYPILOT, TIMED_CLOUDS
 from flows.clusters.skypilot.server import sdk, text_of
 from tasks.notice import TIME_TO_LIVE_VARIABLE
@@ -251,6 +252,8 @@ def _task(file: TaskFile, config: dict[str, Any], rental: Rental | None = None) 
     """SkyPilot's own reading of the config. Of secrets it gets those that it needs itself, and not in its text."""
     sky = sdk()
     config.pop("secrets", None)
+    if isinstance(mounts := config.get("file_mounts"), dict):
+        config["file_mounts"] = {place: _of_the_user(source) for place, source in mounts.items()}
     names = [name for name in file.secret_names if name.startswith(FOR_SKYPILOT)]
     secrets = {name: os.environ[name] for name in names if os.environ.get(name)}
     hold(secrets)
@@ -265,6 +268,16 @@ def _task(file: TaskFile, config: dict[str, Any], rental: Rental | None = None) 
     except (ValueError, TypeError, AssertionError) as error:
         raise TaskFileError(f"{_shown(file.path)}: SkyPilot refuses it: {redacted(text_of(error))}") from None
     return task
+
+
+def _of_the_user(source: Any) -> Any:
+    """A mount's source with the user's home for `~`, which SkyPilot would take for its own."""
+    if isinstance(source, dict):
+        return {field: _of_the_user(value) if field == "source" else value for field, value in source.items()}
+    if isinstance(source, list):
+        return [_of_the_user(each) for each in source]
+    is_users = isinstance(source, str) and source.partition("/")[0] == "~"
+    return f"{sky_home.user_home()}{source[1:]}" if is_users else source
 
 
 def _shown(path: Path) -> str:

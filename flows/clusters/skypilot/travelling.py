@@ -1,4 +1,4 @@
-"""Which files with keys SkyPilot would copy to a cloud's nodes: asked of its own code, as its API server sees the home.
+"""Which files with keys SkyPilot would copy to nodes: its own code is asked, in the home that its API server has.
 
 As a program it answers for the clouds that are named, or for the enabled ones, in one JSON document.
 """
@@ -37,8 +37,12 @@ def travelling(clouds: Iterable[str]) -> list[str]:
         done = subprocess.run(argv, cwd=ROOT, env=env, text=True, capture_output=True, timeout=ANSWER_S, check=True)
         found = json.loads(done.stdout.splitlines()[-1])
     except (subprocess.SubprocessError, ValueError, IndexError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
-        raise SkyUnavailable(f"SkyPilot can't say which keys it would copy to nodes: {' '.join(said)}") from error
+        printed = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""  # else it may be bytes
+        said = (printed or str(error)).strip().splitlines()[-1:]
+        raise SkyUnavailable(
+            f"SkyPilot can't say which keys it would copy to nodes: {' '.join(said)}; "
+            "remedy: see what `bin/sky check` waits for"
+        ) from error
     if bad := [f"nodes of {cloud} would get {', '.join(others)}" for cloud, (_, others) in found.items() if others]:
         home = os.environ.get(sky_home.HOME_VARIABLE)
         remedy = (

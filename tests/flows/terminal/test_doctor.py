@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,11 +15,20 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from configs.checkout import ROOT
+from flows.clusters.answers import NoAnswer
+from flows.clusters.skypilot.task_file import load_task
+from flows.plans import make_plan
+from flows.terminal import cloud_checks
+from flows.terminal.cloud_checks import Rented, made, sky_checks
+from flows.terminal.sweep_checks import BOTH, RENTED, Asked
 from lab.control.creates import create_one_at_a_time
 from tasks.engine.server import free_port
 from tests.command_lines import run_python
 from tests.fake_box import FakeBox
 from tests.loopback import Answering, serving
+from warehouse.ledger.commits import Ledger
+from warehouse.ledger.placement import Offer
+from warehouse.ledger.store import open_store
 
 CANARY = "hf_canary0123456789"
 
@@ -164,13 +174,14 @@ class Outside(Answering):
     """The hub, an image's registry and AWS's quotas on one port; `gated`: whether the hub refuses the model."""
 
     gated: ClassVar[bool] = False
+    status: ClassVar[int] = 200  # what the hub says to the rest
     quota: ClassVar[float] = 16.0
 
     def do_HEAD(self) -> None:
         self.reply(200, headers={"Docker-Content-Digest": "sha256:" + "5c" * 32})
 
     def do_GET(self) -> None:
-        self.reply(*((403, b"", {"X-Error-Code": "GatedRepo"}) if self.gated else (200,)))
+        self.reply(*((403, b"", {"X-Error-Code": "GatedRepo"}) if self.gated else (self.status,)))
 
     def do_POST(self) -> None:
         self.received()
@@ -179,8 +190,8 @@ class Outside(Answering):
 
 @pytest.fixture
 def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(Outside, "gated", False)
-    monkeypatch.setattr(Outside, "quota", 16.0)
+    for name, value in (("gated", False), ("status", 200), ("quota", 16.0)):
+        monkeypatch.setattr(Outside, name, value)
     with serving(Outside) as address:
         yield address
 
@@ -199,6 +210,68 @@ def write_sweep(folder: Path, address: str, *, budget_usd: float, most_usd_h: fl
     cells = "serving: {max_model_len: 4096}\ncells:\n  - {model: gemma-4-31b, precision: bf16, technique: ar}\n"
     (folder / "sweep.yaml").write_text(head + cells)
     return str(folder / "sweep.yaml")
+
+
+def asked_of(name: str, folder: Path) -> Asked:
+    plan = make_plan(name)
+    assert plan.cloud is not None
+    return Asked(name, plan, Ledger(open_store(str(folder)), "r1"), str(folder), load_task(plan.cloud.task))
+
+
+@pytest.mark.parametrize(
+    ("status", "endpoint", "words"),
+    [
+        (200, None, "lets 1 repo be read"),
+        (503, None, "did not say of models/google/gemma-4-31B-it (503)"),
+        (404, None, "did not say of models/google/gemma-4-31B-it (404)"),
+        (200, "http://hub:none", "can't be reached from here (InvalidURL), to ask about 1 repo"),
+    ],
+)
+def test_what_the_hub_does_not_say_is_a_remark(
+    tmp_path: Path, outside: str, monkeypatch: pytest.MonkeyPatch, status: int, endpoint: str | None, words: str
+) -> None:
+    monkeypatch.setattr(Outside, "status", status)
+    monkeypatch.setenv("HF_ENDPOINT", endpoint or f"http://{outside}")
+    asked = asked_of(write_sweep(tmp_path / "my", outside, budget_usd=50), tmp_path / "store")
+    (line,) = made("hub", partial(BOTH["hub"], asked))
+    assert line.ok and words in line.detail and line.remark == ("lets" not in words)
+
+
+def test_each_image_that_cannot_be_pinned_is_told(tmp_path: Path) -> None:
+    registry = f"127.0.0.1:{free_port()}"
+    asked = asked_of(write_sweep(tmp_path / "my", registry, budget_usd=50), tmp_path / "store")
+    (one,) = asked.plan.cells
+    engine = one.cell.engine.model_copy(update={"image": f"{registry}/team/other:v1"})
+    other = one.model_copy(update={"cell": one.cell.model_copy(update={"engine": engine})})
+    asked = asked._replace(plan=asked.plan.model_copy(update={"cells": (one, other)}))
+    lines = made("image", partial(RENTED["image"], asked))
+    assert [(line.ok, image in line.detail) for line, image in zip(lines, ("it:v1", "other:v1"), strict=True)] == [
+        (False, True), (False, True),
+    ]  # fmt: skip
+
+
+@pytest.mark.slow(5)
+@pytest.mark.parametrize(("enabled", "ok"), [(["GCP"], False), (["AWS", "GCP"], True)])
+def test_what_a_remote_server_lacks_has_a_remedy_and_a_quota_nobody_tells_hides_no_offer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, enabled: list[str], ok: bool
+) -> None:
+    def silent(_: object) -> bool:
+        raise NoAnswer("no answer within 1 s; remedy: ask again")
+
+    asked = asked_of(write_sweep(tmp_path / "my", "127.0.0.1:1", budget_usd=50), tmp_path / "store")
+    assert asked.file is not None
+    resources = asked.file.config["resources"] | {"infra": "aws"}
+    resources.pop("any_of", None)
+    file = asked.file._replace(config=asked.file.config | {"resources": resources})
+    offer = Offer(cloud="aws", region="r", zone="z", instance_type="i", spot=True, price_usd_h=1.0, price_source="s")
+    told: dict[str, Any] = {"enabled_clouds": lambda: enabled, "rentable": lambda *_: [offer], "has_quota": silent}
+    for name, answer in (told | {"travelling": lambda _: []}).items():
+        monkeypatch.setattr(cloud_checks, name, answer)
+    monkeypatch.setenv("SKYPILOT_API_SERVER_ENDPOINT", f"http://127.0.0.1:{free_port()}")
+    checks = {line.name: line for line in sky_checks(Rented(file, asked.store_url, asked.plan))}
+    assert checks["clouds"].ok == ok and "for AWS" in checks["clouds"].remedy
+    assert checks["offers"].ok and "1.00 USD/h" in checks["offers"].detail
+    assert checks["quota"] == ("quota", False, "no answer within 1 s", "ask again", False)
 
 
 @pytest.mark.slow(9)

@@ -1,7 +1,7 @@
 """Which store this is: random, made once in it, so that a new one at an old one's address is another.
 
 Its place counts, too: a copy in another folder, bucket or server holds all that the store holds, and must not take its
-machines for its own.
+machines for its own. A copy at the same path of another machine, or of another `localhost`, can't be told from it.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class LocalStore:
 
     @property
     def location(self) -> str:
-        """The folder itself, also where a link leads to it."""
+        """The folder itself, also where a link leads to it. Another machine may have another folder of this path."""
         return str(self.root.resolve())
 
     def uri(self, key: str) -> str:

@@ -19,8 +19,8 @@ RACES = 3  # keys that they race for: before the first one each opens its connec
 TOGETHER_S = 60.0  # within which all threads of a race have started
 
 MOST_SKEW_S = 30.0
-"""Of a store's clock, to this machine's and to the moments that it stamps its objects with. A cell is free after 60 s
-without a heartbeat, and one comes every 5 s: half of that is left."""
+"""Of a store's clock, to this machine's and to the moments that it stamps its objects with. A cell counts as free after
+60 s of silence; 30 s of skew leaves 30 s."""
 
 LEAST_AGE_S = -2.0  # of a fresh object: both moments are told in whole seconds
 
@@ -29,7 +29,7 @@ OTHER_REMEDY = "use AWS S3, gs://, Ceph, Cloudflare R2, MinIO or a local folder:
 
 
 class Check(NamedTuple):
-    """One line of a doctor's report. A `remark` is worth knowing, but needs no fixing."""
+    """One line of a doctor's report. A `remark` needs no fixing; of what is ok otherwise, no remedy is shown."""
 
     name: str
     ok: bool
@@ -93,7 +93,7 @@ def _proof(store: Store, keys: Sequence[str]) -> list[Check]:
     won = next((len(told) for told in winners if len(told) != 1), 1)
     is_kept = store.get(keys[-1]) in winners[-1]
     return [
-        _judged(
+        Check(
             "create-only is honoured",
             not late,
             "it ignores create-only writes (If-None-Match): a second writer silently replaced the first"
@@ -101,7 +101,7 @@ def _proof(store: Store, keys: Sequence[str]) -> list[Check]:
             else "a second create of the same key was refused",
             OTHER_REMEDY,
         ),
-        _judged(
+        Check(
             "a race has one winner",
             won == 1 and is_kept,
             f"{won} of {RACERS} writers of one key at once won{'' if is_kept else ', and the key has other bytes'}",
@@ -109,10 +109,6 @@ def _proof(store: Store, keys: Sequence[str]) -> list[Check]:
         ),
         *_clock_checks(store, keys[-1], began_s),
     ]
-
-
-def _judged(name: str, ok: bool, detail: str, remedy: str) -> Check:
-    return Check(name, ok, detail, "" if ok else remedy)
 
 
 def _race(store: Store, key: str) -> list[bytes]:
@@ -135,13 +131,13 @@ def _clock_checks(store: Store, key: str, began_s: float) -> list[Check]:
     age = "not there" if age_s is None else f"{age_s:.0f} s old by the store's own clock"
     skew = f"{abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} this machine's"
     return [
-        _judged(
+        Check(
             "the store's clock moves with its writes",
             age_s is not None and LEAST_AGE_S <= age_s <= most_s,
             f"a fresh object is {age} ({LEAST_AGE_S:.0f} to {MOST_SKEW_S:.0f} s are accepted)",
             "set the clocks of the store's servers, and of a proxy before them: live work would look silent",
         ),
-        _judged(
+        Check(
             "clocks agree",
             abs(skew_s) <= MOST_SKEW_S,
             f"the store's clock is {skew} (at most {MOST_SKEW_S:.0f} s are accepted)",

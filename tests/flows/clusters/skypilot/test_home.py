@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flows.clusters.skypilot.home import HOME_VARIABLE, PORT, PORT_VARIABLE, USER_VARIABLE, environment
+from flows.clusters.skypilot.server import SkyUnavailable
+from flows.clusters.skypilot.travelling import travelling
 from tests.command_lines import run_python
 
 PROFILE = "aws_access_key_id=K\naws_secret_access_key=S\n"
@@ -68,6 +72,15 @@ try:
     print(json.dumps([travelling(%r), None]))
 except KeysWouldTravel as error:
     print(json.dumps([None, str(error)]))
+"""
+
+
+ENTERED = """
+import json, os
+from pathlib import Path
+from flows.clusters.skypilot import home
+home.enter()
+print(json.dumps([str(home.user_home()), {path.name: path.read_text() for path in (Path.home() / ".ssh").iterdir()}]))
 """
 
 
@@ -132,3 +145,58 @@ def test_our_command_of_skypilot_hands_its_server_no_token_and_asks_no_other_ser
     given = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
     assert not given.keys() & {"HF_TOKEN", "GS_SECRET_ACCESS_KEY"}, given
     assert given["SKYPILOT_API_SERVER_LOCAL_PORT"] != "46580", "the user's own server has all of the user's keys"
+
+
+def test_a_server_outlives_its_run_so_each_home_has_its_own_and_the_users_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(USER_VARIABLE, str(tmp_path))
+    monkeypatch.delenv(PORT_VARIABLE, raising=False)
+
+    def port(home: str | Path) -> str | None:
+        monkeypatch.setenv(HOME_VARIABLE, str(home))
+        return environment().get(PORT_VARIABLE)
+
+    (tmp_path / "link").symlink_to("/srv/sky-lambda")
+    ours, lambdas, runpods = port(""), port("/srv/sky-lambda"), port("/srv/sky-runpod")
+    assert ours == PORT and len({ours, lambdas, runpods, "46580"}) == 4
+    assert port("/srv/sky-lambda/") == port(tmp_path / "link") == lambdas, "one home, one server"
+    assert port(tmp_path / ".local/share/specsweep/sky") == ours
+    assert port(tmp_path) is None, "a second server in ~/.sky would delete the requests of the user's own"
+    monkeypatch.setenv(PORT_VARIABLE, "1234")
+    assert port("/srv/sky-lambda") is None, "what is set stays"
+
+
+def test_keys_that_the_user_made_later_are_linked_into_a_folder_that_skypilot_made_first(tmp_path: Path) -> None:
+    user, ours = tmp_path / "user", tmp_path / "user/.local/share/specsweep/sky/.ssh"
+    for folder, names in ((user / ".ssh", ("config", "id_pool")), (ours, ("config",))):
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / name).write_text(folder.parent.name)
+    assert said(ENTERED, HOME=str(user)) == [str(user), {"config": "sky", "id_pool": "user"}]
+
+
+def test_in_a_named_home_it_is_still_known_where_the_user_lives(tmp_path: Path) -> None:
+    (tmp_path / "named" / ".ssh").mkdir(parents=True)
+    assert said(ENTERED, HOME=str(tmp_path), SPECSWEEP_SKY_HOME=str(tmp_path / "named")) == [str(tmp_path), {}]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            subprocess.TimeoutExpired(["x"], 120.0, stderr=b"Traceback"),
+            r"timed out after .* seconds; remedy: .*check",
+        ),
+        (subprocess.CalledProcessError(1, ["x"], stderr="Traceback\nNo: module"), "nodes: No: module; remedy: .*check"),
+    ],
+)
+def test_where_skypilot_cannot_say_what_it_copies_that_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
+) -> None:
+    def run(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(SkyUnavailable, match=words):
+        travelling(["aws"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from typer.testing import CliRunner
@@ -11,7 +12,9 @@ from typer.testing import CliRunner
 from configs.checkout import ROOT
 from configs.load import ConfigError, load_sweep, names
 from flows.clusters.protocol import CellJob
-from flows.clusters.skypilot.task_file import Rental, TaskFileError, load_task, task_for
+from flows.clusters.skypilot import task_file
+from flows.clusters.skypilot.home import USER_VARIABLE
+from flows.clusters.skypilot.task_file import Rental, TaskFileError, load_task, sky_task, task_for
 from flows.plans import make_plan
 from flows.terminal.cli import app
 from tests.fake_run import write_user_configs
@@ -84,6 +87,23 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, field: str) -> None:
 def test_an_engine_built_from_a_pull_request_needs_a_commit() -> None:
     with pytest.raises(TaskFileError, match=r"^sky/h100-pr\.yaml: envs\.SPECSWEEP_VLLM is .*COMMIT': .*40 hex digits"):
         load_task("h100-pr")
+
+
+def test_a_mount_from_the_home_is_of_the_users_home_and_not_of_skypilots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = "file_mounts: {~/a: ~/data, /b: {source: [~/b, ~/c], mode: COPY}, /c: s3://bucket/~/c, /d: ~other/d}"
+    (tmp_path / "mine.yaml").write_text(f"{GOOD}{mounts}\n", encoding="utf-8")
+    sky = MagicMock()
+    monkeypatch.setattr(task_file, "sdk", lambda: sky)
+    monkeypatch.setenv(USER_VARIABLE, "/home/me")
+    sky_task(load_task(str(tmp_path / "mine.yaml")))
+    assert sky.Task.from_yaml_config.call_args.args[0]["file_mounts"] == {
+        "~/a": "/home/me/data",
+        "/b": {"source": ["/home/me/b", "/home/me/c"], "mode": "COPY"},
+        "/c": "s3://bucket/~/c",
+        "/d": "~other/d",
+    }
 
 
 def test_a_store_that_no_node_can_reach_is_refused_before_anything_is_rented() -> None:
