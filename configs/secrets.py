@@ -116,11 +116,7 @@ def _shown(value: Any, known: Mapping[str, str]) -> Any:
 
 def _unquoted_if_hiding(word: str, known: Mapping[str, str]) -> str:
     """Some quote a few signs of an address, some all, some twice: so the word is read instead of compared."""
-    plain = word
-    for _ in range(2):
-        if not _QUOTED.search(plain):
-            break
-        plain = unquote(plain)
+    for plain in (once := unquote(word), unquote(once)):
         if (named := _named(plain, known)) != plain:
             return named
     return word

@@ -27,12 +27,12 @@ class Column(NamedTuple):
 
     @property
     def longest(self) -> int:
-        """Columns of the terminal that its longest line needs."""
+        """Characters of its longest line."""
         return max(cell_len(line) for text in (self.name, self.total, *self.values) for line in str(text).split("\n"))
 
     @property
     def width(self) -> int:
-        """Columns of the terminal that it needs at the least, the space before it included."""
+        """Characters that it needs at the least, the space before it included."""
         return 1 + (self.longest if self.narrowest is None else min(self.narrowest, self.longest))
 
     def flat(self) -> Column:
@@ -62,8 +62,16 @@ class Matrix(NamedTuple):
     has_total: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """As many of the columns, in their order, as fit beside the names, and then the next ones."""
-        room = options.max_width - 1 - sum(column.width for column in self.names)
+        """As many of the columns, in their order, as fit beside the names, and then the next ones.
+
+        Names are folded within a word where the widest column would not fit beside them.
+        """
+        names, width = [*self.names], options.max_width - 1
+        widest = max((column.width for column in self.columns), default=0)
+        for _ in range(sum(column.width for column in names) + widest - width):  # rich would cut figures instead
+            at = max(range(len(names)), key=lambda at: names[at].width)
+            names[at] = names[at]._replace(narrowest=max(1, names[at].width - 2))
+        room = width - sum(column.width for column in names)
         flat = [column.flat() for column in self.columns]
         left = flat if sum(column.width for column in flat) <= room else list(self.columns)
         title = self.title
@@ -73,7 +81,7 @@ class Matrix(NamedTuple):
             while left and (not here or left[0].width <= spare):
                 spare -= left[0].width
                 here.append(left.pop(0))
-            yield self._table([*self.names, *here], max(0, spare), title)
+            yield self._table([*names, *here], max(0, spare), title)
             title = None
             if not left:
                 return

@@ -24,6 +24,7 @@ from prefect.client.schemas.objects import State, StateType
 from pydantic import WithJsonSchema
 from rich.console import Console, RenderableType
 
+from configs.errors import shortened
 from configs.load import names
 from flows.cell import CellEnd, CellOutcome
 from warehouse.ledger.commits import Commit, said
@@ -61,7 +62,8 @@ def run_name() -> str:
 def tag_run(*tags: str) -> None:
     """Add tags to the current flow run; it keeps its own, by which the automations know it."""
     every = [*dict.fromkeys([*runtime.flow_run.tags, *tags])]
-    get_client(sync_client=True).update_flow_run(UUID(runtime.flow_run.id), tags=every)
+    with get_client(sync_client=True) as client:
+        client.update_flow_run(UUID(runtime.flow_run.id), tags=every)
 
 
 def shown(what: str, show: Callable[[], object], tell: Callable[[str], None]) -> None:
@@ -69,7 +71,7 @@ def shown(what: str, show: Callable[[], object], tell: Callable[[str], None]) ->
     try:
         show()
     except Exception as error:
-        tell(f"{what} not told: {type(error).__name__}: {error}")
+        tell(f"{what} not told: {shortened(f'{type(error).__name__}: {error}')}")
 
 
 class ProgressBar:

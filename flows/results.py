@@ -68,7 +68,7 @@ def _matrix(rows: Sequence[Mapping[str, str]]) -> Matrix:
     ]
     columns = []
     for name in FIGURES:
-        figures = [row[name].replace(" [", "\n[").replace(" (", "\n(") for row in rows]  # may break before an interval
+        figures = [row[name].replace(" ", "\n", 1) for row in rows]  # may break before an interval
         if any(figures):
             columns.append(Column(HEADINGS.get(name, name), figures))
     return Matrix(names, columns)

@@ -69,11 +69,13 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def sweep(
+    context: typer.Context,
     show_version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="show version and commit")
     ] = False,
 ) -> None:
     """Handle what comes before the command's name."""
+    context.call_on_close(sys.stdout.flush)  # at its exit Python would tell in lines of its own what can't be written
 
 
 @app.command(epilog="Examples: sweep plan full    sweep plan my/sweep.yaml --json")
@@ -343,7 +345,7 @@ def main() -> None:
     except SpecsweepError as error:
         sys.exit(leave("sweep", error))
     except OSError as error:
-        if (unwritable := _unwritable(error)) is None:
+        if (unwritable := _unwritable(error) or _lost_output()) is None:
             raise
         sys.exit(leave("sweep", unwritable))
     except Interrupted as interruption:
@@ -361,6 +363,18 @@ def _unwritable(error: OSError) -> SpecsweepError | None:
         if error.errno in NOT_WRITABLE and path.is_relative_to(folder):
             remedy = f"make it writable, free space there, or set {variable} to another folder"
             return SpecsweepError(f"{path} can't be written to ({error.strerror}): {remedy}")
+    return None
+
+
+def _lost_output() -> SpecsweepError | None:
+    """What to do about a standard output that takes no more; None: it takes another line."""
+    try:
+        print(flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what it has kept, Python tries again at its exit
+        return SpecsweepError(
+            f"the output can't be written to ({error.strerror}): free space there, or send it elsewhere"
+        )
     return None
 
 

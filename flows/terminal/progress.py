@@ -32,7 +32,7 @@ PUBLISH_S = 6.0  # from the last commit until the page is written and the flow h
 PRIOR_S = 40.0  # forecast seconds that weigh as if measured at the forecast's pace: one engine start says little
 PACE_BOUNDS = (0.5, 4.0)  # measured seconds per forecast second that are believed
 POLL_S = 2.0  # pause between two looks at the ledger: the view must not disturb what it watches
-NOW_COLUMNS = 20  # narrowest that what a cell does now may get; it is one line, and cut
+NOW_COLUMNS = 20  # narrowest that what a cell does now may get
 LINE_EVERY_S = 15.0  # pause between two lines about the whole where no terminal can show a moving one
 
 SYMBOLS: dict[StepState, tuple[str, str]] = {
@@ -63,7 +63,7 @@ class CellProgress(NamedTuple):
     @property
     def why_failed(self) -> str:
         """A line that says so of the cell; empty if no attempt failed, or another one is at it."""
-        return f"{self.label}: {self.failure} ({self.failed})" if self.failure else ""
+        return f"{self.label}: {shortened(self.failure)} ({self.failed})" if self.failure else ""
 
     def document(self) -> dict[str, object]:
         """The cell for `--json`."""
@@ -99,7 +99,8 @@ class RunProgress(NamedTuple):
     def without_failures(self, message: str) -> str:
         """A message without the reasons that are shown of the cells already."""
         for reason in {cell.failure for cell in self.cells if cell.failure}:
-            message = re.sub(f": {re.escape(reason)}(?=; |$)", "", message)
+            for said in (reason, reason.partition(": ")[2]):  # of an attempt that is lost the ledger says first how
+                message = re.sub(f": {re.escape(said)}(?=; |$)", "", message)
         return message
 
     @property
@@ -155,7 +156,7 @@ class ProgressReader:
         if ended is None or not ended.reason:
             return CellProgress(label, key, states, judged, beat)
         failed = f"attempt {ended.attempt} {ended.outcome}"
-        return CellProgress(label, key, states, judged, beat, shortened(ended.reason), failed)
+        return CellProgress(label, key, states, judged, beat, " ".join(ended.reason.split()), failed)
 
     def _commit(self, key: str, name: str) -> Commit | None:
         commit = self._commits.get((key, name)) or self._ledger.read_commit(key, name)
@@ -245,7 +246,7 @@ class RunWatcher:
         for cell in progress.cells:
             if cell.why_failed and cell.why_failed not in self._said:
                 self._said.add(cell.why_failed)
-                self._console.print(cell.why_failed, highlight=False, markup=False, soft_wrap=True)
+                self._say(cell.why_failed)
             for step, state in cell.steps.items():
                 word = conditions(cell, (step,)) if state in ("suspect", "rejected") else state
                 line = f"{cell.label} / {step}: {word}"
@@ -285,8 +286,7 @@ def progress_table(progress: RunProgress) -> Group:
     cells = progress.cells
     steps = dict.fromkeys(split_name(name)[0] for cell in cells for name in cell.steps)
     states = [words(step, [_state(cell, step) for cell in cells]) for step in steps]
-    now = [Text(_now(cell), no_wrap=True, overflow="ellipsis") for cell in cells]
-    columns = [*states, Column("now", now, narrowest=NOW_COLUMNS)]
+    columns = [*states, Column("now", [_now(cell) for cell in cells], narrowest=NOW_COLUMNS)]
     names, title = [words("cell", [cell.label for cell in cells])], f"run {progress.run_id}{money(progress)}"
     failures = [Text(cell.why_failed, "red") for cell in cells if cell.why_failed]
     return Group(Matrix(names, columns, title), *failures)

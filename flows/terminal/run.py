@@ -27,7 +27,7 @@ from flows.results import answers_of, recommendations_table, results_table, unan
 from flows.settling import require_budget
 from flows.terminal.flow_process import WHY, FlowProcess
 from flows.terminal.prefect_session import PrefectSession, SessionFailed, default_home
-from flows.terminal.progress import ProgressReader, RunWatcher
+from flows.terminal.progress import LINE_EVERY_S, ProgressReader, RunWatcher
 from tasks.family.members import ON_REQUEST, trained_dir, why_not
 from tasks.host import environments, process_group
 from tasks.host.process_group import ProcessGroup
@@ -40,7 +40,6 @@ from warehouse.ledger.store.proof import require_create_only
 from warehouse.report.display.figures import moment
 from warehouse.report.page import write_report
 
-LINE_EVERY_S = 20.0  # pause between two lines of progress where no terminal can show a moving one
 SERVER_SILENCE_S = 7200.0  # of Prefect's, until we give up; a flow waits an hour to say how it ended
 FINAL_STATES = ("COMPLETED", "FAILED", "CANCELLED")
 CRASHED_S = 60.0  # after which a crash is final: a flow that lives denies it, and one that doesn't is started again
@@ -96,43 +95,43 @@ def run_sweep(name: str, store_url: str, run_id: str | None, console: Console, w
     return UNANSWERED_CODE
 
 
-def who_runs(ledger: Ledger, plan: Plan) -> tuple[str, str] | None:
-    """The flow that is at the run (`owner_name`), and what Ctrl-C does beside it.
+def naming_another(
+    ended: Callable[[], bool], ledger: Ledger, plan: Plan, own: ProcessGroup, console: Console
+) -> Callable[[], bool]:
+    """The same question; meanwhile the first flow at the run that is none of `own` is named, and what Ctrl-C does.
 
-    None: no flow holds a cell that is not measured. Reads the store once, and a few times for each such cell.
+    The store is read for that until one is named, or our own flow holds all cells that it can hold at once.
     """
-    keys = ledger.keys()
+    is_known = False
+
+    def look() -> bool:
+        nonlocal is_known
+        if not is_known:
+            with suppress(StoreError):  # the watcher says so
+                is_known = _is_known_who_runs(ledger, plan, own, console)
+        return ended()
+
+    return look
+
+
+def _is_known_who_runs(ledger: Ledger, plan: Plan, own: ProcessGroup, console: Console) -> bool:
+    keys, ours = ledger.keys(), 0
     committed, claimed = ledger.committed_steps(keys), {key.split("/")[3] for key in keys if "/flows/" in key}
-    for planned in plan.cells:
-        key = planned.cell.cell_key
-        if key not in claimed or {each.name for each in planned.measurements} <= {*committed.get(key, ())}:
-            continue
-        if (claim := Claims(ledger, key).holder()) is not None:
-            return claim.owner, (
-                f"run {ledger.run_id} is being measured already: {planned.cell.label} by {in_words(claim.owner)}, "
+    names = {each.cell.cell_key: {step.name for step in each.measurements} for each in plan.cells}
+    left = [each.cell for each in plan.cells if names[each.cell.cell_key] - {*committed.get(each.cell.cell_key, ())}]
+    for cell in left:
+        claim = Claims(ledger, cell.cell_key).holder() if cell.cell_key in claimed else None
+        if claim is not None and not is_one_of(claim.owner, process_group.members(own)):
+            said = (
+                f"run {ledger.run_id} is being measured already: {cell.label} by {in_words(claim.owner)}, "
                 f"since {moment(claim.granted_at)}. This command waits for it, and measures what is left. Ctrl-C ends "
                 "this command alone; the other ends by Ctrl-C in its own terminal, by SIGTERM to that process, or by "
                 "a cancel in its Prefect"
             )
-    return None
-
-
-def naming_another(
-    ended: Callable[[], bool], ledger: Ledger, plan: Plan, own: ProcessGroup, console: Console
-) -> Callable[[], bool]:
-    """The same question, but the first flow at the run is named meanwhile, unless it is of this command's processes."""
-    found: tuple[str, str] | None = None
-
-    def look() -> bool:
-        nonlocal found
-        if found is None:
-            with suppress(StoreError):  # the watcher says so
-                found = who_runs(ledger, plan)
-            if found is not None and not is_one_of(found[0], process_group.members(own)):
-                console.print(found[1], style="yellow", soft_wrap=True, highlight=False, markup=False)
-        return ended()
-
-    return look
+            console.print(said, style="yellow", soft_wrap=True, highlight=False, markup=False)
+            return True
+        ours += claim is not None
+    return ours >= min(plan.concurrency, len(left))
 
 
 def run_here(ledger: Ledger, plan: Plan, name: str, console: Console) -> int:
@@ -183,7 +182,7 @@ def through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) -> 
             status.update(f"prefect deployment run sweep/{deployment_of(name)}")
             flow_run_id = _start_run(session, name, ledger.run_id)
         console.print(f"Prefect UI while this runs: {session.url}/runs/flow-run/{flow_run_id}", soft_wrap=True)
-        follower = _FlowRun(session, flow_run_id)
+        follower = FlowRun(session, flow_run_id)
         ended = naming_another(follower.ended, ledger, plan, session.group, console)
         progress = RunWatcher(ledger, plan, console).watch(ended)
         if follower.state != "COMPLETED":
@@ -207,11 +206,15 @@ def _start_run(session: PrefectSession, name: str, run_id: str) -> str:
     raise SessionFailed(f"`prefect deployment run` named no flow run: {said.strip()[-300:]}")
 
 
-class _FlowRun:
+class FlowRun:
+    """A flow run, asked again and again how it stands."""
+
     def __init__(self, session: PrefectSession, flow_run_id: str) -> None:
+        """Ask nothing yet."""
         self._session = session
         self._url = f"{session.url}/api/flow_runs/{flow_run_id}"
-        self._heard = self._lived = time.monotonic()
+        self._heard = time.monotonic()
+        self._crashed_s: float | None = None
         self.state = "SCHEDULED"
         self.message = ""
 
@@ -223,6 +226,7 @@ class _FlowRun:
         except httpx.HTTPError as error:
             # a server whose database is locked for a while stops nothing: the flow and the ledger go on without it
             silent_s = time.monotonic() - self._heard
+            self._crashed_s = None  # nor can a flow that lives deny a crash meanwhile
             if silent_s > SERVER_SILENCE_S:
                 raise SessionFailed(f"the Prefect server has not answered for {silent_s:.0f} s: {error!r}") from error
             return False
@@ -230,8 +234,11 @@ class _FlowRun:
         self.state = answer["state"]["type"]
         self.message = answer["state"].get("message") or ""
         if self.state != "CRASHED":
-            self._lived = self._heard
-        return self.state in FINAL_STATES or self._heard - self._lived > CRASHED_S
+            self._crashed_s = None
+        elif self._crashed_s is None:
+            self._crashed_s = self._heard
+        is_believed = self._crashed_s is not None and self._heard - self._crashed_s > CRASHED_S
+        return self.state in FINAL_STATES or is_believed
 
 
 class PreparationFailed(SpecsweepError):

@@ -14,7 +14,7 @@ from prefect.utilities.schema_tools import validate
 from rich.text import Text
 
 from configs.load import names
-from flows.prefect_view import report_text, step_state
+from flows.prefect_view import report_text, shown, step_state
 from flows.sweep import sweep
 from flows.terminal.prefect_session import PrefectSession
 from flows.terminal.run import FINAL_STATES
@@ -109,6 +109,15 @@ def test_a_committed_step_is_completed_under_the_name_of_its_verdict(run: FakeRu
     state = step_state(run.ledger.new_commit("smoke", 2, "node", verdict, reasons, 1.0, []))
     assert state.is_completed() and state.name == name
     assert state.message is not None and all(reason in state.message for reason in reasons)
+
+
+def test_what_prefect_could_not_be_told_is_one_line() -> None:
+    def fails() -> None:
+        raise OSError("Client error\nFor more information")
+
+    told: list[str] = []
+    shown("the tags are", fails, told.append)
+    assert told == ["the tags are not told: OSError: Client error For more information"]
 
 
 @pytest.mark.parametrize(("name", "is_taken"), [("full", True), ("/home/me/my sweep.yaml", True), (7, False)])

@@ -13,17 +13,21 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import httpx
 import pytest
 from rich.console import Console
 
 from configs.checkout import ROOT, version
-from configs.errors import LONGEST, shortened
+from configs.errors import LONGEST
 from flows.flow_heartbeat import HeldCells
+from flows.terminal import run as terminal_run
 from flows.terminal.cli import STOP_SIGNALS, main
 from flows.terminal.prefect_session import PrefectSession, SessionFailed
 from flows.terminal.progress import RunWatcher
-from flows.terminal.run import naming_another
+from flows.terminal.run import CRASHED_S, FlowRun, naming_another
 from tasks.host import process_group
 from tests.fake_run import FakeRun
 from tests.flows.terminal.test_flow_process import left_of
@@ -63,6 +67,53 @@ def test_a_second_command_says_once_who_runs_it_and_what_its_ctrl_c_ends(run: Fa
     assert told_while(run, lambda: True) == "", "it was released"
 
 
+@pytest.mark.parametrize("looks_before", [0, 1])
+def test_another_flow_is_named_also_where_ours_holds_an_earlier_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks_before: int
+) -> None:
+    run = FakeRun(tmp_path, "ar ngram")
+    plan = run.ledger.plan().model_copy(update={"concurrency": 2})
+    monkeypatch.setattr(process_group, "members", lambda _: [os.getpid()])
+    Claims(run.ledger, run.key).take(owner_name(), "ours")
+    console = Console(width=1000, file=io.StringIO(), color_system=None)
+    own = process_group.new_group(process_group.SESSION_VARIABLE)
+    look = naming_another(lambda: False, run.ledger, plan, own, console)
+    for _ in range(looks_before):
+        look()
+    Claims(run.ledger, run.cells[1].cell.cell_key).take("elsewhere/machine/boot/1/2/3", "theirs")
+    for _ in range(2):
+        look()
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().count("by process 2 on elsewhere") == 1 and HERE not in console.file.getvalue()
+
+
+def test_a_flow_run_is_crashed_once_it_was_said_to_be_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that was away says so of a flow that lives, which denies it; and what was silent is no long crash."""
+    clock = iter((0.0, *(moment for moment, _, _ in ANSWERS)))
+    monkeypatch.setattr(terminal_run, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    session = cast(PrefectSession, SimpleNamespace(url="http://prefect", raise_if_dead=lambda: None))
+    flow_run = FlowRun(session, "1")
+    for _, state, has_ended in ANSWERS:
+        answer = httpx.Response(200 if state else 503, json={"state": {"type": state}})
+        answer.request = httpx.Request("GET", "http://prefect")
+        monkeypatch.setattr(httpx, "get", lambda *_, answer=answer, **__: answer)
+        assert flow_run.ended() is has_ended
+
+
+ANSWERS = [
+    (2.0, "RUNNING", False),
+    (300.0, "", False),
+    (302.0, "CRASHED", False),
+    (320.0, "RUNNING", False),
+    (330.0, "CRASHED", False),
+    (600.0, "", False),
+    (602.0, "CRASHED", False),
+    (602.0 + CRASHED_S, "CRASHED", False),
+    (603.0 + CRASHED_S, "CRASHED", True),
+]
+"""Seconds, the state that Prefect's server tells (empty: it can't answer), and whether the run is over."""
+
+
 def test_a_flow_that_died_runs_nothing(run: FakeRun) -> None:
     with subprocess.Popen(["true"]) as over:
         over.wait()
@@ -87,18 +138,21 @@ TABLE = "No launchable resource found for task Task(run='x').\nTo fix: relax its
 """As SkyPilot's optimizer says it."""
 
 
-def test_an_error_of_many_lines_is_one_line_and_is_told_once(run: FakeRun) -> None:
+@pytest.mark.parametrize(("outcome", "how"), [("failed", ""), ("lost", "killed: ")])
+def test_an_error_of_many_lines_is_one_line_and_is_told_once(run: FakeRun, outcome: str, how: str) -> None:
     lease = run.leases.acquire("host/machine/boot/1/1/1")
-    ended = {"attempt": lease.epoch, "outcome": "failed", "ended_at": "2026-11-26T10:00:00.000+00:00"}
-    run.leases.close(Attempt.model_validate(ended | {"reason": TABLE}))
+    ended = {"attempt": lease.epoch, "outcome": outcome, "ended_at": "2026-11-26T10:00:00.000+00:00"}
+    run.leases.close(Attempt.model_validate(ended | {"reason": f"{how}{TABLE}"}))
     console = Console(width=2 * LONGEST, file=io.StringIO(), color_system=None)
     progress = RunWatcher(run.ledger, run.ledger.plan(), console).watch(lambda: True)
     assert isinstance(console.file, io.StringIO)
     [line] = console.file.getvalue().splitlines()
     label = run.planned.cell.label
-    assert line.startswith(f"{label}: No launchable resource found") and "attempt 1 failed" in line
-    final = f"1 of 1 cell failed; {label}: {shortened(TABLE)}"
-    assert progress.without_failures(final) == f"1 of 1 cell failed; {label}"
+    assert line.startswith(f"{label}: {how}No launchable resource found") and f"attempt 1 {outcome}" in line
+    assert len(line) < len(label) + LONGEST + 30
+    said = " ".join(TABLE.split())  # as `FlowProcess` and Prefect's message have it of SweepIncomplete
+    final = f"2 of 2 cells failed; {label}: {said}; other: {said} too"
+    assert progress.without_failures(final) == f"2 of 2 cells failed; {label}; other: {said} too"
 
 
 @pytest.mark.slow(20)

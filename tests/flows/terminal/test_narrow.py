@@ -9,15 +9,17 @@ from rich.console import Console, RenderableType
 
 from configs.expand import expand
 from configs.load import load_sweep
+from flows.matrix import Column, Matrix, words
 from flows.results import published_tables, recommendations_table, result_rows, results_table
 from flows.terminal.progress import CellProgress, RunProgress, StepState, progress_table
 from tests.warehouse.synthetic import celled, mirrored_demo, write_demo_run
 from warehouse.dataset.snapshot import publish, read_current
 from warehouse.dataset.tables import RECOMMENDATIONS
+from warehouse.ledger.lease import Heartbeat
 from warehouse.ledger.store import Store, open_store
 from warehouse.report.published.read import published_rows
 
-COLUMNS = (80, 100, 120)
+COLUMNS = (50, 80, 100, 120)
 OWN, OTHER = "tiny-gemma4", "gemma-4-26b-a4b"
 FIGURES = ("tok_s", "speedup", "acceptance_length", "score", "parity")
 
@@ -92,6 +94,18 @@ def test_published_rows_are_shown_with_whole_figures_and_reasons(columns: int) -
 
 
 @pytest.mark.parametrize("columns", COLUMNS)
+def test_a_name_is_folded_before_a_figure_is_cut(columns: int) -> None:
+    model, rate = "model-" * 7 + "it", "12345\n[12300, 12400]"
+    names = [
+        words(name, [value])
+        for name, value in (("cell", f"{model} bf16"), ("step", "throughput"), ("verdict", "suspect"))
+    ]
+    lines = lines_of(Matrix(names, [Column("tok/s", [rate]), Column("speedup", [rate])]), columns)
+    assert sum(line.count("[12300, 12400]") for line in lines) == 2
+    assert model in "".join(line.split(" ")[1] for line in lines if line.startswith(" "))
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
 @pytest.mark.parametrize("sweep", ["full", "demo", "precision"])
 def test_the_status_shows_every_step_of_every_cell_and_why_one_failed(sweep: str, columns: int) -> None:
     cells, reason = [], " ".join(f"because{number}" for number in range(20))
@@ -99,6 +113,8 @@ def test_the_status_shows_every_step_of_every_cell_and_why_one_failed(sweep: str
         states: dict[str, StepState] = {step.step: "ok" for step in planned.steps}
         cells.append(CellProgress(planned.cell.label, planned.cell.cell_key, states, {}, None))
     cells[0] = cells[0]._replace(failure=reason)
+    line = "12 of 1319 items, 4.2 items/s, about 311 s left"
+    cells[1] = cells[1]._replace(heartbeat=Heartbeat(attempt=1, phase="", last_line=line, at=""))
     said = words_of(progress_table(RunProgress("r1", tuple(cells))), columns)
-    assert {step for cell in cells for step in cell.steps} | {*reason.split()} <= set(said)
+    assert {step for cell in cells for step in cell.steps} | {*reason.split(), *line.split()} <= set(said)
     assert said.count("ok") == sum(len(cell.steps) for cell in cells)

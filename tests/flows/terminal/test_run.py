@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from configs.checkout import ROOT
 from tests.fake_run import QUICK, write_user_configs
 from tests.flows.conftest import Finish, Sweep
 from tests.warehouse.report.pages import Page
@@ -91,6 +95,23 @@ def test_a_folder_that_can_not_be_written_to_is_one_line(tmp_path: Path, finish_
     assert "Traceback" not in said
     [line] = [line for line in said.splitlines() if "can't be written to" in line]
     assert f"{tmp_path}/file" in line and f"set {variable} to" in line
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_an_output_that_takes_no_more_is_one_line(tmp_path: Path, more: tuple[str, ...]) -> None:
+    argv = [sys.executable, "-P", "-m", "flows.terminal", "plan", "tiny-quick", "--store", str(tmp_path / "store")]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*argv, *more],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+    [line] = done.stderr.splitlines()
+    assert done.returncode == 1 and "No space left on device" in line and "send it elsewhere" in line
 
 
 @pytest.mark.parametrize("module", ["configs.errors", "typer", "flows.terminal.cli"])
