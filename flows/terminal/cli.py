@@ -345,7 +345,7 @@ def main() -> None:
     except SpecsweepError as error:
         sys.exit(leave("sweep", error))
     except OSError as error:
-        if (unwritable := _unwritable(error) or _lost_output()) is None:
+        if (unwritable := _unwritable(error)) is None:
             raise
         sys.exit(leave("sweep", unwritable))
     except Interrupted as interruption:
@@ -354,7 +354,7 @@ def main() -> None:
 
 
 def _unwritable(error: OSError) -> SpecsweepError | None:
-    """What to do about a cache or a state folder that can't be written to; None: the error is another one."""
+    """What to do about an output, cache or state folder that can't be written to; None: the error is another one."""
     from tasks.engine.machine import STATE_VARIABLE, state_dir
     from tasks.host.environment_spec import user_cache
 
@@ -363,18 +363,9 @@ def _unwritable(error: OSError) -> SpecsweepError | None:
         if error.errno in NOT_WRITABLE and path.is_relative_to(folder):
             remedy = f"make it writable, free space there, or set {variable} to another folder"
             return SpecsweepError(f"{path} can't be written to ({error.strerror}): {remedy}")
-    return None
-
-
-def _lost_output() -> SpecsweepError | None:
-    """What to do about a standard output that takes no more; None: it takes another line."""
-    try:
-        print(flush=True)
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what it has kept, Python tries again at its exit
-        return SpecsweepError(
-            f"the output can't be written to ({error.strerror}): free space there, or send it elsewhere"
-        )
+    if error.errno in NOT_WRITABLE and error.filename is None:  # in the middle of something: the system names no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what it has kept, Python would try again at its exit
+        return SpecsweepError(f"the output, or a file, can't be written to ({error.strerror}): free space there")
     return None
 
 
