@@ -40,7 +40,7 @@ DENIAL = "it was taken for dead, and lives"  # message of the state in which a f
 
 def outlive_reader() -> None:
     """Drop what this process prints once nobody reads it: rich, which prints Prefect's logs, would end the process."""
-    Console.on_broken_pipe = lambda console: None  # type: ignore[method-assign]  # of a line that is just written
+    setattr(Console, "on_broken_pipe", lambda console: None)  # noqa: B010  # of a line that is just being written
 
     def watch() -> None:
         poll, read = select.poll(), {1, 2}
