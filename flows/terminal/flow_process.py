@@ -32,8 +32,13 @@ class FlowProcess:
             end_orphans(home)
             process_group.record(self.group, self._record)
             env = our_environment(home, None) | self.group.env
-            lay_database(home, env)
-            self.process = started(["-m", MODULE, *arguments], env, log)
+            try:
+                lay_database(home, env)
+                self.process = started(["-m", MODULE, *arguments], env, log)
+            except BaseException:  # Ctrl-C
+                process_group.stop(self.group, terminate=[])
+                self._record.unlink(missing_ok=True)
+                raise
 
     def end(self, *, asks_first: bool) -> None:
         """End everything of the group; if asked for, with time to close what they do."""
