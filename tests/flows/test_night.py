@@ -119,7 +119,7 @@ class Clock(StoppableClock):
 class NightStore:
     """A store in memory, by the simulated clock, that counts its requests as S3 bills them unless a node asks."""
 
-    url = "memory:night"
+    url = location = "memory:night"
     storage_options: dict[str, str] | None = None
 
     def __init__(self, clock: Clock) -> None:
