@@ -248,7 +248,7 @@ def test_a_second_flow_waits_for_the_first(run: FakeRun, node_python: Path) -> N
         wait_until(lambda: f"another flow works on it ({owner_name()})" in "".join(said), "it says whose it is")
         assert run.placements.stories() == []
         claims.release(first)
-        thread.join(120)
+        thread.join(600)
     assert outcomes[0].ended == "measured"
     assert claims.manager() is None, "released at the end"
 
