@@ -98,7 +98,8 @@ class ProgressBar:
 def cell_state(outcome: CellOutcome) -> State[CellOutcome]:
     """The state of a cell's task run, with the outcome as its result."""
     kind, name = CELL_STATES[outcome.ended]
-    message = outcome.reason or plural(outcome.attempts, "attempt")
+    tried = plural(outcome.attempts, "attempt") if outcome.attempts else "begun by an earlier flow"
+    message = outcome.reason or tried
     return State(type=kind, name=name, message=message, data=outcome)
 
 
