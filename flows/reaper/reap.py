@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from flows.clusters.answers import LOOK_S, NoAnswer, answered
+from flows.clusters.answers import LOOK_S, MayYetCome, NoAnswer, answered
 from flows.clusters.clouds.account import Account, CloudError, Instance, NotAsked
 from flows.clusters.skypilot.api import Rented
 from flows.clusters.skypilot.server import text_of
@@ -179,7 +179,7 @@ def _take_down(found: Found, sky: Sky, accounts: Sequence[Account]) -> tuple[boo
     if refused is None:
         return bool(failures), "; ".join(failures)
     by_sky = f"SkyPilot can't take it down: {text_of(refused)}"
-    if not is_ended:
+    if not is_ended or isinstance(refused, MayYetCome):
         return True, "; ".join([*failures, by_sky])
     # gone by the cloud's own word, so SkyPilot may forget it; if it doesn't answer, that is for the next time
     said = f"terminated by id, as {by_sky}"

@@ -20,6 +20,7 @@ import boto3
 import pytest
 from rich.console import Console
 
+from flows.clusters.answers import MayYetCome
 from flows.clusters.clouds.account import CLUSTER_TAG, CloudError, Instance, NotAsked, Sighting
 from flows.clusters.clouds.aws import AwsAccount
 from flows.clusters.clouds.gcp import GcpProject
@@ -409,6 +410,16 @@ def test_a_cluster_whose_down_hangs_keeps_no_other_up(
     assert "no answer" in the_one(report, names[0]).remark and report.ok == by_id
     assert by_id or scene.ec2.state(ids[0]) == "running"
     assert all(scene.ec2.state(each) != "running" for each in ids[0 if by_id else 1 :])
+
+
+def test_a_down_that_may_yet_come_leaves_the_records_open(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = scene.rented()
+    scene.sky.knows(scene.name, "UP")
+    may_yet_come = Mock(side_effect=MayYetCome("no answer; its `down` may yet come"))
+    monkeypatch.setattr(scene.sky, "take_down", may_yet_come)
+    report = scene.reap()
+    assert the_one(report, scene.name).done == "not down" and "may yet come" in the_one(report, scene.name).remark
+    assert scene.ec2.state(instance) != "running" and not scene.is_closed()
 
 
 def test_what_could_not_be_taken_down_is_named_and_its_records_stay_open(scene: Scene) -> None:
