@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from configs.errors import SpecsweepError
+from flows.telling import once_in_a_row
 from warehouse.ledger.claims import FLOW_DEADLINE_S, Claims, ManagedElsewhere, beat
 from warehouse.ledger.clock import iso_of
 from warehouse.ledger.commits import Ledger
@@ -142,15 +143,12 @@ class HeldCells:
 
     def _run(self) -> None:
         """Whatever a heartbeat fails with, the next one is sent: a flow that falls silent loses its cells."""
-        last = ""
+        told = once_in_a_row(self._tell)
         while not self._stopped.wait(BEAT_EVERY_S):
-            said = ""
             try:
                 self.beat()
+                told("")
             except StoreAway as error:
-                said = str(error)
+                told(f"no heartbeat of this flow was stored: {error}")
             except Exception as error:
-                said = f"{type(error).__name__}: {error}"
-            if said and said != last:
-                self._tell(f"no heartbeat of this flow was stored: {said}")
-            last = said
+                told(f"no heartbeat of this flow was stored: {type(error).__name__}: {error}")

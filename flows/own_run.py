@@ -27,6 +27,7 @@ from rich.console import Console
 from configs.errors import SpecsweepError
 from flows.clock import StoppableClock
 from flows.flow_heartbeat import HeldCells
+from flows.telling import once_in_a_row
 from warehouse.ledger.claims import ManagedElsewhere
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.owner import in_words
@@ -66,19 +67,6 @@ def _client() -> SyncPrefectClient:
     return get_client(sync_client=True, httpx_settings={"timeout": ANSWER_S})
 
 
-def _once_in_a_row(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Tell a text unless it is the one before or empty."""
-    last = ""
-
-    def told(text: str) -> None:
-        nonlocal last
-        if text not in ("", last):
-            tell(text)
-        last = text
-
-    return told
-
-
 def starts(tell: Callable[[str], None]) -> int:
     """How often this flow run was started: without the crashes that it denied, each of which Prefect counts, too."""
     count = runtime.flow_run.run_count or 0
@@ -98,7 +86,7 @@ def cancel_heard(stop: Callable[[str], None], tell: Callable[[str], None]) -> It
 
     `stop` gets why the flow must end; `tell` gets why Prefect can't be asked, each sentence once in a row.
     """
-    over, told = threading.Event(), _once_in_a_row(tell)
+    over, told = threading.Event(), once_in_a_row(tell)
 
     def ask(own: UUID) -> None:
         while not over.is_set():
@@ -134,7 +122,7 @@ def _heed(own: UUID, stop: Callable[[str], None], over: threading.Event) -> None
 
 def until_prefect_answers(tell: Callable[[str], None]) -> None:
     """Wait until Prefect can be told how the flow ends, `PREFECT_AWAY_S` at most; what is rented must be down."""
-    own, until_s, told = _own_id(), time.monotonic() + PREFECT_AWAY_S, _once_in_a_row(tell)
+    own, until_s, told = _own_id(), time.monotonic() + PREFECT_AWAY_S, once_in_a_row(tell)
     while own is not None and time.monotonic() < until_s:
         try:
             with _client() as client:
@@ -158,7 +146,7 @@ def only_night(store: Store, sweep: str, tell: Callable[[str], None], *, again: 
     `again`: the flow run was started before. It waits instead, as its own earlier process may still count as alive.
     Raises FlowStopped: it was cancelled meanwhile.
     """
-    told, clock = _once_in_a_row(tell), StoppableClock()
+    told, clock = once_in_a_row(tell), StoppableClock()
     pause = partial(clock.sleep, ASK_PREFECT_S)
     with HeldCells(Ledger(store, sweep, under="sweeps"), tell) as held, ExitStack() as night:
         with cancel_heard(clock.stop, tell):

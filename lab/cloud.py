@@ -37,6 +37,16 @@ NOTICE_S = 120.0  # how long before EC2 takes a spot machine it says so
 SKYPILOT_FILES = ("ray", "skypilot_graceful_shutdown.lock", "jobs_ha_recovery.log")  # in /tmp whatever TMPDIR says
 
 
+@contextlib.contextmanager
+def _holding(flag: Path, text: str) -> Iterator[None]:
+    """Have the daemon hold what has this text, as it reads in the flag."""
+    write_whole(flag, text)
+    try:
+        yield
+    finally:
+        flag.unlink(missing_ok=True)
+
+
 class Lab:
     """One cloud, in one folder. Two labs in two folders do not know of each other."""
 
@@ -212,23 +222,13 @@ class Lab:
         finally:
             self.paths.hold.unlink(missing_ok=True)
 
-    @contextlib.contextmanager
-    def writes_held(self, part_of_key: str) -> Iterator[None]:
+    def writes_held(self, part_of_key: str) -> contextlib.AbstractContextManager[None]:
         """Meanwhile writes of objects whose key contains this hang; then they fail, and living clients repeat them."""
-        write_whole(self.paths.held_writes, part_of_key)
-        try:
-            yield
-        finally:
-            self.paths.held_writes.unlink(missing_ok=True)
+        return _holding(self.paths.held_writes, part_of_key)
 
-    @contextlib.contextmanager
-    def looks_held(self, cluster: str) -> Iterator[None]:
+    def looks_held(self, cluster: str) -> contextlib.AbstractContextManager[None]:
         """Meanwhile EC2 does not answer who asks for machines by this full name: SkyPilot's launch, `down`, refresh."""
-        write_whole(self.paths.held_looks, cluster)
-        try:
-            yield
-        finally:
-            self.paths.held_looks.unlink(missing_ok=True)
+        return _holding(self.paths.held_looks, cluster)
 
     def processes(self) -> list[int]:
         """Ids of everything that runs for this lab: cloud, bodies, SkyPilot's API server."""

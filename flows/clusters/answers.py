@@ -25,7 +25,7 @@ class NoAnswer(SpecsweepError, TimeoutError):
 
 
 class MayYetCome(NoAnswer):
-    """Nor could it be called off: whoever comes by that name later may meet it."""
+    """Nor could the request be cancelled: it may still end the next machine of that name."""
 
 
 def asked(question: Callable[[], Answer]) -> Future[Answer]:

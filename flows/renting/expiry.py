@@ -18,6 +18,7 @@ from flows.clusters.clouds import accounts
 from flows.clusters.clouds.account import Account, CloudError, NotAsked
 from flows.clusters.protocol import cluster_name
 from flows.clusters.skypilot.task_file import EXPIRY_LABEL
+from flows.telling import once_in_a_row
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store.identity import store_id
 
@@ -40,8 +41,7 @@ class ExpiryRenewer:
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self._attended, self._before = set(clusters), set[str]()
-        self._accounts, self._tell, self._now_s = accounts, tell, now_s
-        self._said = ""
+        self._accounts, self._told, self._now_s = accounts, once_in_a_row(tell), now_s
 
     def attend(self, cluster: str) -> None:
         """Somebody follows the cluster now."""
@@ -55,12 +55,9 @@ class ExpiryRenewer:
         labels = {EXPIRY_LABEL: str(int(self._now_s() + EXPIRES_AFTER_S))}
         failed = [said for account in self._accounts if (said := self._renewed(account, prefixes, labels))]
         said = "; ".join(failed)
-        if said and said != self._said:
-            after = f"{EXPIRES_AFTER_S / 3600:.0f} h after the last renewal"
-            self._tell(
-                f"{EXPIRY_LABEL} can't be renewed, so any store's reaper may take machines of this run {after}: {said}"
-            )
-        self._said = said
+        after = f"{EXPIRES_AFTER_S / 3600:.0f} h after the last renewal"
+        consequence = f"so any store's reaper may take machines of this run {after}"
+        self._told(f"{EXPIRY_LABEL} can't be renewed, {consequence}: {said}" if said else "")
 
     def _renewed(self, account: Account, prefixes: tuple[str, ...], labels: dict[str, str]) -> str:
         """What one cloud failed with; empty if it did not, or if nothing can be rented there."""
@@ -91,7 +88,7 @@ class ExpiryRenewer:
 def expiry_renewed(ledger: Ledger, plan: Plan, tell: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
     """Keep the labels of a run's clusters ahead of the clock during the block, if it rents any.
 
-    Whoever follows a cell gives its key to what is yielded, again and again: one that hangs renews nothing.
+    What is yielded takes the key of a cell each time that its thread asks for it. A thread that hangs renews nothing.
     """
     if plan.cloud is None:
         yield lambda cell_key: None

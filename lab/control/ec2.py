@@ -1,9 +1,8 @@
 """The control plane: moto's EC2, S3, IAM and STS, with a capacity table, inside the daemon's process.
 
-moto knows neither full zones nor spot instances that are taken back, its addresses could be somebody's, and two
-writers could create one key: four of its functions are replaced, and one of botocore's, which reads the same dates
-again and again. The backend is read directly: asking over HTTP once a second would use the cores on which the engines
-are timed.
+moto knows neither full zones nor spot instances that are taken back. Its addresses could be somebody's, and two writers
+can create one key. So four of its functions are replaced, and one of botocore's, which reads the same dates again and
+again. The backend is read directly: asking over HTTP once a second would use the cores on which the engines are timed.
 """
 
 from __future__ import annotations

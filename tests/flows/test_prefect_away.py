@@ -53,6 +53,13 @@ def begin(session: PrefectSession, run: FakeRun, deployment: str, run_id: str) -
     return said.split("UUID:")[1].split()[0]
 
 
+def measuring(session: PrefectSession, run: FakeRun, deployment: str) -> str:
+    """The id of the flow run `r1`, which has begun and whose node measures."""
+    flow_run = begin(session, run, deployment, "r1")
+    wait_until(lambda: run.leases.current() is not None, "the node's lease", PATIENCE_S)
+    return flow_run
+
+
 def is_in(session: PrefectSession, flow_run: str, state: str) -> bool:
     return answers(session) and bool(state_of(session, flow_run)["type"] == state)
 
@@ -124,8 +131,7 @@ def test_a_server_that_is_killed_frozen_locked_and_restarted_ends_nothing_and_a_
 ) -> None:
     run = FakeRun(tmp_path)
     with serving(run, token_s=0.2) as session:
-        flow_run = begin(session, run, "sweep/demo", "r1")
-        wait_until(lambda: run.leases.current() is not None, "the node's lease", PATIENCE_S)
+        flow_run = measuring(session, run, "sweep/demo")
         for fault, for_s in ((killed, DEAF_S), (frozen, AWAY_S), (locked, AWAY_S), (killed, 0.0), (killed, 0.0)):
             with fault(session):
                 lives_for(run, for_s)
@@ -141,8 +147,7 @@ def test_a_run_is_measured_and_published_while_the_server_is_away_for_longer_tha
 ) -> None:
     run = FakeRun(tmp_path)
     with serving(run, token_s=0.3) as session:
-        flow_run = begin(session, run, "sweep/demo", "r1")
-        wait_until(lambda: run.leases.current() is not None, "the node's lease", PATIENCE_S)
+        flow_run = measuring(session, run, "sweep/demo")
         with killed(session):
             lives_for(run, LEASE_S + 30)
             (run.folder / "hurry").touch()
@@ -160,8 +165,7 @@ def test_a_run_whose_worker_was_killed_hears_a_cancel_denies_a_crash_and_a_secon
     run = FakeRun(tmp_path)
     with serving(run, token_s=0.2) as session:
         state_is = partial(is_in, session)
-        first = begin(session, run, "sweep/nightly", "r1")
-        wait_until(lambda: run.leases.current() is not None, "the node's lease", PATIENCE_S)
+        first = measuring(session, run, "sweep/nightly")
         second = begin(session, run, "sweep/nightly", "r2")
         wait_until(lambda: state_is(second, "CANCELLED"), "the second night to end", PATIENCE_S, SELDOM_S)
         assert "an earlier night of sweep still runs" in state_of(session, second)["message"]

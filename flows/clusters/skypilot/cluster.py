@@ -25,6 +25,7 @@ from flows.clusters.skypilot import server as sky_server
 from flows.clusters.skypilot.api import Job
 from flows.clusters.skypilot.launch_watch import LaunchBounds, LaunchWatch
 from flows.clusters.skypilot.remedies import launch_failed, was_raced
+from flows.telling import once_in_a_row
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import MachineEnd, Offer
 
@@ -88,7 +89,7 @@ class SkyCluster:
         self._goes_on = False  # SkyPilot, with a launch that was cut short
         self._asked_at = 0.0
         self._was_autostopping = False
-        self._said = ""
+        self._told = once_in_a_row(LOG.warning)
 
     def adopt(self) -> bool:
         """Take over a cluster of this name whose runner was submitted and has not ended (see `Cluster.adopt`)."""
@@ -176,10 +177,7 @@ class SkyCluster:
         return word
 
     def _say(self, error: Exception) -> None:
-        said = f"{self.name} can't be asked now: {sky_server.text_of(error)}"
-        if said != self._said:
-            LOG.warning(said)
-        self._said = said
+        self._told(f"{self.name} can't be asked now: {sky_server.text_of(error)}")
 
     def _word(self) -> Job | Ending | None:
         """SkyPilot's word on the job, or its and the cloud's that there is no cluster; None: there is, but silent."""

@@ -42,8 +42,8 @@ WITH_A_ROLE = {
     "ssh": (".ssh",),
 }
 """Clouds whose machines have a role of their own, with which they end themselves, and where the user's keys lie that
-rent there. None of them has to be copied to any node. Machines of other clouds have nothing but the user's key to end
-themselves with: whoever rents there gives SkyPilot another home, with that cloud's key only."""
+rent there. None of them has to be copied to any node. Machines of other clouds end themselves with the user's key. To
+rent there, give SkyPilot another home, with that cloud's key only."""
 
 ALSO = (".gitconfig", ".slurm", ".sky/catalogs", ".sky/config.yaml", ".sky/cookies.txt", ".sky/ssh_node_pools.yaml")
 """What else SkyPilot needs of the user's; it copies none of it."""

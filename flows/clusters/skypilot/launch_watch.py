@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from flows.clock import FlowStopped
 from flows.clusters.answers import Answer, NoAnswer, answer_of, asked
 from flows.clusters.protocol import LaunchFailed
+from flows.telling import once_in_a_row
 from warehouse.ledger.outcomes import Ended
 from warehouse.ledger.placement import Offer
 from warehouse.ledger.store import StoreAway
@@ -71,7 +72,7 @@ class LaunchWatch:
         self._before: dict[str, Instance] | None = None  # an earlier attempt's machines, which have the same name
         self._missing = 0
         self._mortal: set[str] = set()
-        self._said = ""
+        self._told = once_in_a_row(LOG.warning)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -106,9 +107,7 @@ class LaunchWatch:
                 self._look()
             except Exception as error:  # whatever it is, the bounds are looked at again
                 said = f"{type(error).__name__}: {error}"
-                if said != self._said:
-                    LOG.warning("the watch over the launch of %s goes on after %s", self._cluster, said)
-                self._said = said
+                self._told(f"the watch over the launch of {self._cluster} goes on after {said}")
 
     def _launched(self) -> list[Instance] | None:
         """Machines that this launch has rented, as the cloud says; None: it did not say, now or before the launch."""
