@@ -130,7 +130,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> EvalRun:
     run = EvalRun(tmp_path_factory.mktemp("evals"))
     for step in EVALS:
         process = run.start(run.ar)
-        wait_until(partial(run.parts, run.ar, step), f"a part of the response log of {step}", 900)
+        wait_until(partial(run.parts, run.ar, step), f"part of the response log of {step}", 900, by=process)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate(timeout=300)
         run.answered.append(run.asked(run.ar))

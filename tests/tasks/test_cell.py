@@ -21,10 +21,23 @@ from tests.fake_run import FakeRun
 STEPS = ("smoke", "throughput", "parity", "eval-tiny")
 
 
-def wait_until(true: Callable[[], object], what: str, timeout_s: float = 240, every_s: float = 0.02) -> None:
+def wait_until(
+    true: Callable[[], object],
+    what: str,
+    timeout_s: float = 240,
+    every_s: float = 0.02,
+    by: subprocess.Popen[str] | None = None,
+) -> None:
+    """Wait for what the process `by` should bring about; if it ends first or is too late, its words are the error."""
     deadline = time.monotonic() + timeout_s
     while not true():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
+        ended, late = by is not None and by.poll() is not None, time.monotonic() > deadline
+        if late or (ended and not true()):
+            said = ""
+            if by is not None:
+                by.kill()
+                said = f": {by.communicate()[0]}(exit code {by.returncode})"
+            pytest.fail(f"{'no' if ended else f'waited {timeout_s} s for'} {what}{said}")
         time.sleep(every_s)
 
 
