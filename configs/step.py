@@ -27,7 +27,7 @@ from configs.errors import SpecsweepError
 from configs.files import Loc, accepted
 from configs.frozen import Frozen
 
-PROMPT_KINDS = ("prose", "listing", "lookup")
+PROMPT_KINDS = ("prose", "listing", "question", "lookup")
 """What `prompts` may name: real prose, and known words for the demo family. They are made in `tasks/prompts.py`."""
 
 

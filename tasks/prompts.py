@@ -226,6 +226,11 @@ def _listing(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
     return Prompt(text, {"enable_thinking": words.LISTING_THINKING})
 
 
+def _question(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
+    """A question of 28 tokens for the demo family, which was taught to think first: 15 tokens and the end of the turn."""
+    return Prompt(_lookup(seed, context_tokens, output_tokens).text, {"enable_thinking": True})
+
+
 def _lookup(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
     """A question of 28 tokens for the demo family's diffusion member, which was taught nothing else.
 
@@ -236,5 +241,9 @@ def _lookup(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
 
 PROSE = "prose"  # real prose, cut to its length by counting; see `cut_essay`
 
-MADE_OF_WORDS: dict[str, Callable[[int, int, int], Prompt]] = {"listing": _listing, "lookup": _lookup}
+MADE_OF_WORDS: dict[str, Callable[[int, int, int], Prompt]] = {
+    "listing": _listing,
+    "question": _question,
+    "lookup": _lookup,
+}
 """Kinds of the demo family, of known words: no tokens to count. With `prose`, `PROMPT_KINDS` of `configs/step.py`."""

@@ -84,8 +84,6 @@ class Engine:
                 )
             except OSError as error:
                 raise EngineFailed(f"can't start {self.command.argv[0]}: {error.strerror}") from error
-        if shares_processors(self.command.on_cpu):
-            self.nice = await give_way(self._process.pid)
         async with httpx.AsyncClient(base_url=self.base_url, trust_env=False, timeout=2) as client:
             while not await _healthy(client, self.command.served_name):
                 self.raise_if_dead()
@@ -97,7 +95,10 @@ class Engine:
                 tell(f"engine starting, {waited_s:.0f} s: {self.last_line()}")
                 await asyncio.sleep(POLL_S)
         self._healthy = True
-        return time.monotonic() - started
+        healthy_s = time.monotonic() - started
+        if shares_processors(self.command.on_cpu):  # not before: beside somebody's busy session a start would never end
+            self.nice = await give_way(self._process.pid)
+        return healthy_s
 
     @property
     def alive(self) -> bool:
