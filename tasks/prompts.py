@@ -227,7 +227,7 @@ def _listing(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
 
 
 def _question(seed: int, context_tokens: int, output_tokens: int) -> Prompt:
-    """A question of 28 tokens for the demo family, which was taught to think first: 15 tokens and the end of the turn."""
+    """A question of 28 tokens for the demo family, which thinks first: 15 tokens and the end of the turn."""
     return Prompt(_lookup(seed, context_tokens, output_tokens).text, {"enable_thinking": True})
 
 

@@ -37,6 +37,8 @@ OUR_SETTINGS = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+    # its default of 10 s is as long as a worker takes to start
+    "PREFECT_WORKER_QUERY_SECONDS": "5",
     # at its default of 20 s an ephemeral server did not start on two busy cores
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
 }
@@ -131,8 +133,8 @@ class PrefectSession:
         self._wait_healthy(tell)
         tell("deploying sweep/demo, sweep/full and sweep/nightly")
         self.prefect(["work-pool", "create", WORK_POOL, "--type", "process", "--overwrite"])
-        self.spawn_worker()  # it starts while the rest is deployed
         self.prefect(["--no-prompt", "deploy", "--all"])
+        self.spawn_worker()  # it starts meanwhile, and its first look for runs should find one
         output_of(["-m", "flows.automations", *([str(self._silence_s)] if self._silence_s else [])], self.env)
 
     def spawn_server(self) -> None:
@@ -147,6 +149,18 @@ class PrefectSession:
     def prefect(self, arguments: list[str]) -> str:
         """What a Prefect command says to this server; if it fails, CommandFailed ends with what it said."""
         return output_of(["-m", "prefect", *arguments], self.env)
+
+    def run(self, deployment: str, parameters: Mapping[str, str]) -> str:
+        """Start a flow run of a deployment, `flow/name`; returns its id. Raises SessionFailed: the server refuses."""
+        try:
+            with httpx.Client(base_url=f"{self.url}/api/deployments", timeout=60, trust_env=False) as client:
+                found = client.get(f"/name/{deployment}").raise_for_status().json()
+                answer = client.post(f"/{found['id']}/create_flow_run", json={"parameters": dict(parameters)})
+                return str(answer.raise_for_status().json()["id"])
+        except httpx.HTTPError as error:
+            raise SessionFailed(
+                f"Prefect started no run of {deployment}: {error!r}; see {self._log('server')}"
+            ) from error
 
     def raise_if_dead(self) -> None:
         """Check that the server and the worker still run. Raises SessionFailed: one of them ended by itself."""
@@ -217,11 +231,21 @@ DATABASE = "prefect.db"  # its name in a home
 def lay_database(home: Path, env: Mapping[str, str]) -> None:
     """Give a home that has no database an empty one of the installed Prefect's newest schema, or raise CommandFailed.
 
-    The first home of this user and version costs a run of Prefect's own `database upgrade`, each further one a copy of
-    a megabyte. A server makes sure of the schema itself, and finds nothing to do.
+    A server makes sure of the schema itself, and finds nothing to do.
     """
     if (home / DATABASE).exists():
         return
+    template = template_database(env)
+    with TemporaryDirectory(dir=home) as folder:
+        Path(shutil.copy(template, folder)).replace(home / DATABASE)
+
+
+def template_database(env: Mapping[str, str] | None = None) -> Path:
+    """The empty database that homes of this user and version copy, a megabyte; CommandFailed: it can't be made.
+
+    The first call costs a run of Prefect's own `database upgrade`, in `env`.
+    """
+    env = our_environment(default_home(), None) if env is None else env
     template = user_cache() / "prefect" / f"{version('prefect')}.db"
     template.parent.mkdir(parents=True, exist_ok=True)
     with template.with_suffix(".lock").open("ab") as lock:
@@ -231,8 +255,7 @@ def lay_database(home: Path, env: Mapping[str, str]) -> None:
                 upgrade = ["-m", "prefect", "server", "database", "upgrade", "-y"]
                 output_of(upgrade, dict(env) | {"PREFECT_HOME": folder})
                 (Path(folder) / DATABASE).replace(template)
-    with TemporaryDirectory(dir=home) as folder:
-        Path(shutil.copy(template, folder)).replace(home / DATABASE)
+    return template
 
 
 class CommandFailed(SpecsweepError):
