@@ -220,9 +220,17 @@ async def test_an_engine_gives_way_only_once_it_is_healthy(tmp_path: Path, monke
     cell, port = FakeRun(tmp_path).planned.cell, free_port()
     workdir = cell_workdir("r1", cell.cell_key)
     engine = Engine(engine_command(cell, port, workdir), port, workdir, 300)
-    while_starting: set[int] = set()
+    hold, while_starting = tmp_path / "hold", set[int]()
+    hold.touch()
+    monkeypatch.setenv("FAKE_ENGINE_HOLD", str(hold))
+
+    def look(_: str) -> None:
+        while_starting.update(map(nice_of, engine.pids()))
+        if while_starting:
+            hold.unlink(missing_ok=True)
+
     try:
-        await engine.start(lambda _: while_starting.update(map(nice_of, engine.pids())))
+        await engine.start(look)
         assert while_starting == {0}
         assert set(map(nice_of, engine.pids())) == {engine.nice} == {NICE}
     finally:
