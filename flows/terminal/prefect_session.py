@@ -44,6 +44,13 @@ OUR_SETTINGS = {
 }
 """How our server, worker and flows are set up; each problem that this prevents was seen, not guessed."""
 
+IN_SCRATCH = "import sys, tempfile; tempfile.tempdir = sys.argv.pop(1); from prefect.cli import app; app()"
+"""Prefect's command, its own temporary files in the folder that its first argument names.
+
+A worker writes each flow's variables, keys too, into such a file (3.8.8, `runner/_workspace_starter.py`). Killed with
+-9 it leaves that, and nobody else could tell whose it is.
+"""
+
 
 class SessionFailed(SpecsweepError):
     """The server or the worker failed; the text says which and where its log is."""
@@ -85,6 +92,10 @@ class PrefectSession:
     def pid_of(self, name: str) -> int:
         """Process id of the session's `server` or `worker`."""
         return self._processes[name].pid
+
+    @property
+    def _scratch(self) -> Path:
+        return self.home / "worker"
 
     @property
     def _record(self) -> Path:
@@ -143,8 +154,9 @@ class PrefectSession:
 
     def spawn_worker(self, settings: Mapping[str, str] | None = None) -> None:
         """Start a worker on the pool, after killing an earlier one; `settings` are further variables for its flows."""
+        self._scratch.mkdir(exist_ok=True)
         arguments = ["worker", "start", "--pool", WORK_POOL, "--type", "process", "--name", "local"]
-        self._spawn("worker", arguments, settings)
+        self._spawn("worker", arguments, settings, ["-c", IN_SCRATCH, str(self._scratch)])
 
     def prefect(self, arguments: list[str]) -> str:
         """What a Prefect command says to this server; if it fails, CommandFailed ends with what it said."""
@@ -179,6 +191,7 @@ class PrefectSession:
         process_group.stop(self.group, terminate=[server.pid] if server else [], grace_s=SERVER_GRACE_S)
         for process in self._processes.values():
             process.wait()
+        shutil.rmtree(self._scratch, ignore_errors=True)
         self._record.unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.close()
@@ -200,13 +213,19 @@ class PrefectSession:
             tell(f"starting a Prefect server of our own, {waited_s:.0f} s")
             time.sleep(0.5)
 
-    def _spawn(self, name: str, arguments: list[str], settings: Mapping[str, str] | None = None) -> None:
+    def _spawn(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        settings: Mapping[str, str] | None = None,
+        prefect: Sequence[str] = ("-m", "prefect"),
+    ) -> None:
         earlier = self._processes.pop(name, None)
         if earlier is not None:
             earlier.kill()
             earlier.wait()
         with self._log(name).open("ab") as log:
-            self._processes[name] = started(["-m", "prefect", *arguments], self.env | dict(settings or {}), log)
+            self._processes[name] = started([*prefect, *arguments], self.env | dict(settings or {}), log)
 
     def _log(self, name: str) -> Path:
         return self.home / f"{name}.log"

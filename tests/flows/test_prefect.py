@@ -97,7 +97,9 @@ def test_a_host_that_dies_heals_without_a_person(tmp_path: Path, monkeypatch: py
         "SPECSWEEP_STATE": str(tmp_path / "state"),
         "FAKE_ENGINE_TOKEN_S": "0.05",
         "FAKE_ENGINE_COUNT": str(run.counts),
+        "TMPDIR": str(tmp_path / "temporary"),
     }
+    (tmp_path / "temporary").mkdir()
     with PrefectSession(tmp_path / "prefect", settings, silence_s=35) as session:
         session.start(lambda _: None)
         parameters = ["--param", f"name={json.dumps(str(tmp_path / 'sweep.yaml'))}", "--param", 'run_id="r1"']
@@ -117,6 +119,8 @@ def test_a_host_that_dies_heals_without_a_person(tmp_path: Path, monkeypatch: py
     committed_once(run)
     assert [attempt.outcome for attempt in run.attempts()] == ["lost", "completed"]
     assert processes_with(str(tmp_path / "state")) == []
+    left = [path for path in tmp_path.rglob("workspace.json")]
+    assert not left, "Prefect's worker writes a flow's variables there, keys too; this one was killed"
 
 
 def kill_everything_but_the_server(session: PrefectSession) -> None:
