@@ -145,7 +145,7 @@ class PrefectSession:
         tell("deploying sweep/demo, sweep/full and sweep/nightly")
         self.prefect(["work-pool", "create", WORK_POOL, "--type", "process", "--overwrite"])
         self.prefect(["--no-prompt", "deploy", "--all"])
-        self.spawn_worker()  # it starts meanwhile, and its first look for runs should find one
+        self.spawn_worker()  # it starts meanwhile; its first look for runs may find one
         output_of(["-m", "flows.automations", *([str(self._silence_s)] if self._silence_s else [])], self.env)
 
     def spawn_server(self) -> None:
@@ -161,18 +161,6 @@ class PrefectSession:
     def prefect(self, arguments: list[str]) -> str:
         """What a Prefect command says to this server; if it fails, CommandFailed ends with what it said."""
         return output_of(["-m", "prefect", *arguments], self.env)
-
-    def run(self, deployment: str, parameters: Mapping[str, str]) -> str:
-        """Start a flow run of a deployment, `flow/name`; returns its id. Raises SessionFailed: the server refuses."""
-        try:
-            with httpx.Client(base_url=f"{self.url}/api/deployments", timeout=60, trust_env=False) as client:
-                found = client.get(f"/name/{deployment}").raise_for_status().json()
-                answer = client.post(f"/{found['id']}/create_flow_run", json={"parameters": dict(parameters)})
-                return str(answer.raise_for_status().json()["id"])
-        except httpx.HTTPError as error:
-            raise SessionFailed(
-                f"Prefect started no run of {deployment}: {error!r}; see {self._log('server')}"
-            ) from error
 
     def raise_if_dead(self) -> None:
         """Check that the server and the worker still run. Raises SessionFailed: one of them ended by itself."""
