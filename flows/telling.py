@@ -1,4 +1,4 @@
-"""What is told again and again is told once in a row."""
+"""A message that repeats is told once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def once_in_a_row(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Tell a text unless it is empty or the one before; after an empty one it is told again."""
+    """Tell a text unless it is empty or repeats the last one. An empty text lets the last one be told again."""
     last = ""
 
     def told(text: str) -> None:

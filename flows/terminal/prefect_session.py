@@ -37,8 +37,6 @@ OUR_SETTINGS = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
-    # its default of 10 s is as long as a worker takes to start
-    "PREFECT_WORKER_QUERY_SECONDS": "5",
     # at its default of 20 s an ephemeral server did not start on two busy cores
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
 }
@@ -145,8 +143,8 @@ class PrefectSession:
         tell("deploying sweep/demo, sweep/full and sweep/nightly")
         self.prefect(["work-pool", "create", WORK_POOL, "--type", "process", "--overwrite"])
         self.prefect(["--no-prompt", "deploy", "--all"])
-        self.spawn_worker()  # it starts meanwhile; its first look for runs may find one
         output_of(["-m", "flows.automations", *([str(self._silence_s)] if self._silence_s else [])], self.env)
+        self.spawn_worker()  # last: it takes as long as asking for a run, and looks for one every 10 s only
 
     def spawn_server(self) -> None:
         """Start a server on the session's port and database, after killing an earlier one."""

@@ -78,8 +78,8 @@ only. An engine that keeps every processor busy left the runner's session withou
 in one burst, and rates of four in flight differed by 35 %. With the engine's group at nice 15 all streams were smooth
 (largest gap 7 to 10 ms) and no rate fell (two cores, kernel 6.18, 2026-11).
 
-It yields from its first healthy answer on. Its start is not timed, and beside two busy sessions of somebody else's it
-would get 4 % of a processor: a start takes 25 to 35 seconds of one.
+It yields from its first healthy answer on, because its start is not timed. A start takes 25 to 35 seconds of a
+processor. At nice 15 beside two busy sessions an engine gets 4 % of one.
 
 The price: the engine yields to third parties, too. With others' tests on both cores AR ran at 67 to 289 tok/s, marked
 `unsteady`, while the client's timer was late by 1 to 12 ms. At 19 somebody else's busy session would leave it

@@ -96,7 +96,7 @@ class Engine:
                 await asyncio.sleep(POLL_S)
         self._healthy = True
         healthy_s = time.monotonic() - started
-        if shares_processors(self.command.on_cpu):  # not before: beside somebody's busy session a start would never end
+        if shares_processors(self.command.on_cpu):  # not before: see `NICE`
             self.nice = await give_way(self._process.pid)
         return healthy_s
 

@@ -81,9 +81,9 @@ def taken_for_another(model: Model) -> list[str]:
 class EvalRun:
     """An AR cell, and an MTP cell whose server quietly has damaged weights.
 
-    Its engine has a name and a command of its own, so it would have a cache of its own, too: two more processes that
-    import vLLM to know the models' classes, and a folder of the user's that nobody reads again. And it has no 1 GiB of
-    cache for eight requests of 2048 tokens: to make its pages is 2 s of every start here.
+    Its engine has a name and a command of its own, and so would have a cache of its own. That would cost two more
+    processes that import vLLM to know the models' classes, and leave a folder of the user's that nobody reads again.
+    And it has no 1 GiB of cache for eight requests of 2048 tokens: to make its pages is 2 s of every start here.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -119,7 +119,7 @@ def test_a_host_that_dies_heals_without_a_person(tmp_path: Path, monkeypatch: py
     committed_once(run)
     assert [attempt.outcome for attempt in run.attempts()] == ["lost", "completed"]
     assert processes_with(str(tmp_path / "state")) == []
-    left = [path for path in tmp_path.rglob("workspace.json")]
+    left = list(tmp_path.rglob("workspace.json"))
     assert not left, "Prefect's worker writes a flow's variables there, keys too; this one was killed"
 
 
