@@ -1,4 +1,4 @@
-"""A message that repeats is told once."""
+"""A message that repeats is passed on once."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class PrefectSession:
         self.prefect(["work-pool", "create", WORK_POOL, "--type", "process", "--overwrite"])
         self.prefect(["--no-prompt", "deploy", "--all"])
         output_of(["-m", "flows.automations", *([str(self._silence_s)] if self._silence_s else [])], self.env)
-        self.spawn_worker()  # last: it takes as long as asking for a run, and looks for one every 10 s only
+        self.spawn_worker()  # last: it looks for runs every 10 s, and its first look should find one
 
     def spawn_server(self) -> None:
         """Start a server on the session's port and database, after killing an earlier one."""

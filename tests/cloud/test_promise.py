@@ -93,8 +93,8 @@ def rehearsal(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
             wait_until(done, "the disturbed run", 1500, SELDOM_S)
             wait_until(deploy(session, ours, "calm"), "the calm run", 1500, SELDOM_S)
             # a flow's variables, keys too, are in a file of the worker's until the flow's process has ended
-            of_flows = lambda: [*(ours.folder / "prefect" / "worker").rglob("workspace.json")]  # noqa: E731
-            wait_until(lambda: not of_flows(), "the worker removes its file of the flow", 120)
+            worker = ours.folder / "prefect" / "worker"
+            wait_until(lambda: not any(worker.rglob("workspace.json")), "the worker removes its file of the flow", 120)
             ours.prefect_files = [path for path in (ours.folder / "prefect").rglob("*") if path.is_file()]
             ours.leaks = [str(path) for path in ours.prefect_files if CANARY.encode() in path.read_bytes()]
             yield ours

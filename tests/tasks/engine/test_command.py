@@ -214,7 +214,7 @@ def test_a_session_gives_way_and_this_one_stays_as_it_is(session: int, capsys: p
 
 @groups_sessions
 async def test_an_engine_gives_way_only_once_it_is_healthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine that gives way while it starts, beside a busy session, may not start within its timeout."""
+    """An engine that yields while it starts, beside a busy session, may not start within its timeout."""
     monkeypatch.setenv("SPECSWEEP_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the fake engine
     cell, port = FakeRun(tmp_path).planned.cell, free_port()
