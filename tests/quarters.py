@@ -5,6 +5,7 @@ chooses the quarter, so each slow test runs in about one landing of four. `make 
 
 A slow test says about how long it takes, in seconds of the two-core machine: `pytest.mark.slow(30)`. The quarters take
 about the same time. Tests of a file in `tests/cloud` or `tests/engine` share a cloud or an engine: they stay together.
+A `quiet` test counts twice: nothing runs beside it. Those on Slurm count nothing: only `make test-slurm` has them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def quarter_of(commit: str) -> int:
 def left_out(items: Sequence[pytest.Item], quarter: int) -> list[pytest.Item]:
     units: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("slow") and not item.get_closest_marker("core"):
+        if item.get_closest_marker("slow") and not any(map(item.get_closest_marker, ("core", "slurm"))):
             units[_unit_of(item)].append(item)
     took_s, left = [0.0] * QUARTERS, list[pytest.Item]()
     for unit in sorted(units, key=lambda unit: (-_seconds_of(units[unit]), unit)):  # longest first
@@ -60,7 +61,8 @@ def _unit_of(item: pytest.Item) -> str:
 
 def _seconds_of(unit: Sequence[pytest.Item]) -> float:
     each = [float(mark.args[0]) for item in unit if (mark := item.get_closest_marker("slow")) is not None]
-    return max(each) if unit[0].path.parent in SHARED else sum(each)
+    seconds = max(each) if unit[0].path.parent in SHARED else sum(each)
+    return 2 * seconds if any(item.get_closest_marker("quiet") for item in unit) else seconds
 
 
 if __name__ == "__main__":

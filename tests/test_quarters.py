@@ -13,10 +13,10 @@ from tests.quarters import QUARTERS, left_out, quarter_of
 
 
 class Item:
-    def __init__(self, nodeid: str, seconds: float | None, *, core: bool = False) -> None:
+    def __init__(self, nodeid: str, seconds: float | None, *others: str) -> None:
         self.nodeid, self.path = nodeid, ROOT / Path(nodeid.partition("::")[0])
         self._marks = {} if seconds is None else {"slow": pytest.mark.slow(seconds).mark}
-        self._marks |= {"core": pytest.mark.core.mark} if core else {}
+        self._marks |= {name: getattr(pytest.mark, name).mark for name in others}
 
     def get_closest_marker(self, name: str) -> pytest.Mark | None:
         return self._marks.get(name)
@@ -28,7 +28,7 @@ def run_by_quarter(items: list[Any]) -> list[set[str]]:
 
 def test_each_slow_test_runs_in_one_quarter_and_all_others_in_every_one() -> None:
     slow = [Item(f"tests/flows/test_a.py::test_{n}", float(n)) for n in range(1, 12)]
-    always = [Item("tests/flows/test_b.py::test_fast", None), Item("tests/flows/test_b.py::test_core", 9, core=True)]
+    always = [Item("tests/flows/test_b.py::test_fast", None), Item("tests/flows/test_b.py::test_core", 9, "core")]
     times_run = Counter(name for quarter in run_by_quarter([*slow, *always]) for name in quarter)
     assert all(times_run[each.nodeid] == 1 for each in slow)
     assert all(times_run[each.nodeid] == QUARTERS for each in always)
@@ -38,6 +38,16 @@ def test_quarters_take_about_the_same_time() -> None:
     seconds = {f"tests/flows/test_a.py::test_{n}": float(n) for n in (500, 300, 200, 150, 150, 100, 90, 10)}
     sums = [sum(seconds[name] for name in run) for run in run_by_quarter([Item(*each) for each in seconds.items()])]
     assert max(sums) == 500, "no quarter is longer than the longest test alone"
+
+
+def test_a_quiet_test_counts_twice_and_one_on_slurm_not_at_all() -> None:
+    seconds = {f"tests/flows/test_a.py::test_{n}": float(n) for n in (201, 199, 198, 197)}
+    items = [Item(*each) for each in seconds.items()]
+    quiet = Item("tests/engine/test_quiet.py::test_rates", 150, "quiet")
+    slurm = Item("tests/slurm/test_a.py::test_preempted", 900, "slurm")
+    runs = [run - {slurm.nodeid} for run in run_by_quarter([*items, quiet, slurm])]
+    assert {quiet.nodeid} in runs, "150 s alone are 300 s of two at a time"
+    assert sum(run & seconds.keys() != set() for run in runs) == QUARTERS - 1
 
 
 def test_what_shares_an_engine_or_a_function_stays_together() -> None:

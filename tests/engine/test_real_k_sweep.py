@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.tiny_runs import SoundTwin, measure, results
 
-pytestmark = [pytest.mark.engine, pytest.mark.quiet, pytest.mark.slow(330)]
+pytestmark = [pytest.mark.engine, pytest.mark.quiet, pytest.mark.slow(600)]
 
 
 @pytest.fixture(scope="module")
