@@ -5,7 +5,7 @@ chooses the quarter, so each slow test runs in about one landing of four. `make 
 
 A slow test says about how long it takes, in seconds of the two-core machine: `pytest.mark.slow(30)`. The quarters take
 about the same time. Tests of a file in `tests/cloud` or `tests/engine` share a cloud or an engine: they stay together.
-A `quiet` test counts twice: nothing runs beside it. Those on Slurm count nothing: only `make test-slurm` has them.
+A `quiet` test counts twice: nothing runs beside it. Only what `make test-all` runs is marked as slow.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def quarter_of(commit: str) -> int:
 def left_out(items: Sequence[pytest.Item], quarter: int) -> list[pytest.Item]:
     units: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("slow") and not any(map(item.get_closest_marker, ("core", "slurm"))):
+        if item.get_closest_marker("slow") and not item.get_closest_marker("core"):
             units[_unit_of(item)].append(item)
     took_s, left = [0.0] * QUARTERS, list[pytest.Item]()
     for unit in sorted(units, key=lambda unit: (-_seconds_of(units[unit]), unit)):  # longest first

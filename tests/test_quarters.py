@@ -40,12 +40,11 @@ def test_quarters_take_about_the_same_time() -> None:
     assert max(sums) == 500, "no quarter is longer than the longest test alone"
 
 
-def test_a_quiet_test_counts_twice_and_one_on_slurm_not_at_all() -> None:
+def test_a_quiet_test_counts_twice() -> None:
     seconds = {f"tests/flows/test_a.py::test_{n}": float(n) for n in (201, 199, 198, 197)}
     items = [Item(*each) for each in seconds.items()]
     quiet = Item("tests/engine/test_quiet.py::test_rates", 150, "quiet")
-    slurm = Item("tests/slurm/test_a.py::test_preempted", 900, "slurm")
-    runs = [run - {slurm.nodeid} for run in run_by_quarter([*items, quiet, slurm])]
+    runs = run_by_quarter([*items, quiet])
     assert {quiet.nodeid} in runs, "150 s alone are 300 s of two at a time"
     assert sum(run & seconds.keys() != set() for run in runs) == QUARTERS - 1
 

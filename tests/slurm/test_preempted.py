@@ -95,7 +95,7 @@ def _task() -> str:
     return yaml.safe_dump(task)
 
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow(300)]
+pytestmark = pytest.mark.slurm
 
 BOTH = range(CELLS)
 
