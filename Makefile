@@ -2,7 +2,7 @@
 # Another Python: PYTHON=python3.12 make demo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo family test test-all tests test-beside test-parts test-cloud test-engine test-slurm lint format pins clean-cache
+.PHONY: help demo family test test-all tests test-beside test-parts test-cloud test-engine test-quiet test-slurm lint format pins clean-cache
 
 # Where it is set, each of the thousands of processes that a test run starts would compile our code again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,11 +28,12 @@ test: ## lint, fast tests, the core of the slow ones and a quarter of the others
 test-all: ## lint and every test: more than an hour on two cores
 	@$(MAKE) --no-print-directory tests SLOW=all
 
-# The pocket cloud waits more than it works, so the other tests run beside it.
+# The pocket cloud waits more than it works, so the other tests run beside it: all but those that want quiet rates.
 tests:
 	@bin/environment dev control node lab >/dev/null
 	@bin/debian-packages rsync openssh-client iproute2 util-linux || true
 	@$(MAKE) --no-print-directory -j2 test-cloud test-beside
+	@$(MAKE) --no-print-directory test-quiet
 	@"$$(bin/environment dev)" -m lab.requirements
 
 test-beside:
@@ -42,18 +43,21 @@ test-beside:
 	@$(MAKE) --no-print-directory test-engine
 
 # All slow tests, or those of one quarter: make test-parts SLOW=commit
+# Each group collects every test and then chooses, so that all groups share out the slow ones in the same way.
 SLOW ?= all
 PYTEST = "$$(bin/environment dev)" -m pytest --slow $(SLOW)
 
 test-parts: ## the tests without an engine or a cloud, side by side
-	@$(PYTEST) -n 4 --dist worksteal -m "not engine and not slurm" --ignore tests/cloud --ignore tests/engine
+	@$(PYTEST) -n 4 --dist worksteal -m "not engine and not cloud and not slurm"
 
 test-cloud: ## the tests on the pocket cloud: the real SkyPilot, nodes made of namespaces, an engine that is a fake
-	@$(PYTEST) -m "not engine" tests/cloud
+	@$(PYTEST) -m "cloud and not engine"
 
-test-engine: ## the tests with the real vLLM: those that want quiet rates alone, the others two at a time
-	@$(PYTEST) -m quiet tests/engine
-	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "engine and not quiet" tests/engine tests/cloud tests/tasks/family
+test-engine: ## the tests with the real vLLM, two files at a time
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "engine and not quiet"
+
+test-quiet: ## those with the real vLLM that want quiet rates, alone
+	@$(PYTEST) -m quiet
 
 test-slurm: ## opt-in, as root: a sweep on a real Slurm that takes a job away (Debian's slurm-wlm)
 	@bin/environment dev node lab >/dev/null

@@ -8,7 +8,7 @@ import pytest
 
 from configs.checkout import ROOT
 from tasks.host.environments import ensure
-from tests.quarters import QUARTERS, commit_of, in_words, left_out, quarter_of
+from tests.quarters import QUARTERS, commit_of, in_words, left_out, quarter_of, slowest_first
 
 CHOICES = ("all", "commit", *map(str, range(QUARTERS)))
 
@@ -18,15 +18,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", choices=CHOICES, default="all", help=said)
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Before `-m` chooses a group: a quarter is one of all slow tests, and the groups must not each make their own."""
     asked = config.getoption("slow")
-    if asked == "all":
-        return
-    quarter = quarter_of(commit_of(ROOT)) if asked == "commit" else int(asked)
-    if out := left_out(items, quarter):
-        config.hook.pytest_deselected(items=out)
-        items[:] = [item for item in items if item not in set(out)]
+    if asked != "all":
+        quarter = quarter_of(commit_of(ROOT)) if asked == "commit" else int(asked)
+        if out := left_out(items, quarter):
+            config.hook.pytest_deselected(items=out)
+            items[:] = [item for item in items if item not in set(out)]
+    items[:] = slowest_first(items)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from configs.checkout import ROOT
-from tests.quarters import QUARTERS, left_out, quarter_of
+from tests.quarters import QUARTERS, left_out, quarter_of, slowest_first
 
 
 class Item:
@@ -55,6 +55,15 @@ def test_what_shares_an_engine_or_a_function_stays_together() -> None:
     for together in (engine, cases):
         names = {each.nodeid for each in together}
         assert [run for run in run_by_quarter([*engine, *cases]) if run & names == names]
+
+
+def test_files_with_long_tests_begin_first_and_stay_whole() -> None:
+    slow = {"a": [None, 5.0], "b": [None], "c": [40.0, None, 30.0], "d": [50.0]}
+    files = {
+        name: [Item(f"tests/flows/test_{name}.py::test_{n}", s) for n, s in enumerate(slow[name])] for name in slow
+    }
+    items: list[Any] = [item for name in "abcd" for item in files[name]]
+    assert slowest_first(items) == [item for name in "cdab" for item in files[name]]
 
 
 def test_commits_choose_every_quarter() -> None:
