@@ -50,11 +50,11 @@ PYTEST = "$$(bin/environment dev)" -m pytest --slow $(SLOW)
 test-parts: ## the tests without an engine or a cloud, side by side
 	@$(PYTEST) -n 4 --dist worksteal -m "not engine and not cloud and not slurm"
 
-test-cloud: ## the tests on the pocket cloud: the real SkyPilot, nodes made of namespaces, an engine that is a fake
-	@$(PYTEST) -m "cloud and not engine"
+test-cloud: ## the tests on the pocket cloud: the real SkyPilot, nodes made of namespaces, an engine that is mostly a fake
+	@$(PYTEST) -m cloud
 
 test-engine: ## the tests with the real vLLM, two files at a time
-	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "engine and not quiet"
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "engine and not cloud and not quiet"
 
 test-quiet: ## those with the real vLLM that want quiet rates, alone
 	@$(PYTEST) -m quiet

@@ -13,6 +13,12 @@ from tests.cloud import checks
 from tests.cloud.checks import SHORT, BodyShell, fine_again, nothing_left, silent
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Nodes with the real engine come last: until then other tests leave it more of the processors."""
+    items.sort(key=lambda item: bool(item.get_closest_marker("cloud") and item.get_closest_marker("engine")))
+
+
 @pytest.fixture(scope="session")
 def lab_allowed() -> None:
     if reason := why_not(SHORT):

@@ -6,22 +6,19 @@ import os
 
 import pytest
 
-ALONE = ("test_real_k_sweep.py", "test_promise.py")
-"""The first fills an empty cache with what vLLM knows of the models' classes, and bodies of the other begin with it."""
-
 LONGEST_FIRST = (
     "test_real_load.py", "test_real_evals.py", "test_real_engine.py", "test_real_depth.py",
     "test_diffusion.py",  # of two tests: beside so few xdist gives its worker the next file as well, whoever is idle
     "test_real_transformers.py", "test_build.py",
 )  # fmt: skip
-"""Those by twos, by what they take. What is begun last is short, so that no worker waits long for the other.
+"""By what they take. What is begun last is short, so that no worker waits long for the other.
 
 By itself xdist begins with the files that have most tests. The long ones have few, and would come last."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    place = {name: number for number, name in enumerate((*ALONE, *LONGEST_FIRST))}
+    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,20 +20,28 @@ from flows.plans import make_plan
 from tasks.host import environments
 from tasks.rehearsal.rehearse import Part, Rehearsed, parts_of, rehearse
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(200), pytest.mark.core]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(250)]
+
+EVERY_TIME = ("demo", "full")
+"""Rehearsed with the core: what newcomers and users of cards run first. The others have 80 cells."""
+
+OTHERS = tuple(name for name in names("sweeps") if name not in EVERY_TIME)
 
 
-@pytest.fixture(scope="module")
-def shipped() -> dict[str, list[Rehearsed]]:
-    """Every shipped sweep, rehearsed in one go."""
-    parts = [(name, part) for name in names("sweeps") for part in parts_of(make_plan(name))]
+@cache
+def in_one_go(sweeps: tuple[str, ...]) -> dict[str, list[Rehearsed]]:
+    parts = [(name, part) for name in sweeps for part in parts_of(make_plan(name))]
     found = list(zip(parts, rehearse([part for _, part in parts], SHIPPED, print), strict=True))
-    return {name: [each for (of, _), each in found if of == name] for name in names("sweeps")}
+    return {name: [each for (of, _), each in found if of == name] for name in sweeps}
 
 
-@pytest.mark.parametrize("sweep", names("sweeps"))
-def test_the_engine_would_start_every_shipped_cell(shipped: dict[str, list[Rehearsed]], sweep: str) -> None:
-    for each in (one for one in shipped[sweep] if one.part.is_known):
+def rehearsed(sweep: str) -> list[Rehearsed]:
+    return in_one_go(EVERY_TIME if sweep in EVERY_TIME else OTHERS)[sweep]
+
+
+@pytest.mark.parametrize("sweep", [*(pytest.param(name, marks=pytest.mark.core) for name in EVERY_TIME), *OTHERS])
+def test_the_engine_would_start_every_shipped_cell(sweep: str) -> None:
+    for each in (one for one in rehearsed(sweep) if one.part.is_known):
         assert each.facts is not None, each.part.label
         assert each.refusals == []
         if each.part.cell.engine.is_pinned and not each.facts.is_unreachable:  # some configs only the hub has
@@ -40,8 +49,9 @@ def test_the_engine_would_start_every_shipped_cell(shipped: dict[str, list[Rehea
             assert each.facts.cards == each.part.cell.cards
 
 
-def test_a_sweep_on_a_card_says_what_an_engineer_asks(shipped: dict[str, list[Rehearsed]]) -> None:
-    for each in shipped["full"]:
+@pytest.mark.core
+def test_a_sweep_on_a_card_says_what_an_engineer_asks() -> None:
+    for each in rehearsed("full"):
         facts, cell = each.facts, each.part.cell
         assert facts is not None and facts.weights_bytes is not None and facts.requests is not None
         promised = cell.model.total_params_b * 1e9 * cell.precision.bytes_per_param
@@ -92,6 +102,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rehearsed]:
     return dict(zip(PLANTED, rehearse(parts, SHIPPED, print), strict=True))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("fault", PLANTED)
 def test_what_would_fail_on_the_card_is_one_line(planted: dict[str, Rehearsed], fault: str) -> None:
     _, argument, value = PLANTED[fault]
@@ -110,6 +121,7 @@ def test_what_is_merely_tight_is_a_remark() -> None:
     assert [each.value for each in found.found if each.argument == "step load"] == ["16 requests at once"]
 
 
+@pytest.mark.core
 def test_another_engine_is_never_refused(planted: dict[str, Rehearsed]) -> None:
     part = planted["no room for one request"].part
     other = part.cell.model_copy(update={"engine": load_engine("vllm-own")})

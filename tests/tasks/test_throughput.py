@@ -235,7 +235,7 @@ def natural(**more: Any) -> ThroughputStep:
 
 
 def test_natural_windows_stand_beside_the_fixed_ones(tmp_path: Path, planned: PlannedCell) -> None:
-    done = attempt(tmp_path, planned, natural(), [0.01], changed(ends_after=SHORT))
+    done = attempt(tmp_path, planned, natural(), [TOKEN_S], changed(ends_after=SHORT))
     assert [(row["mode"], row["repeat"]) for row in done.windows] == [
         ("fixed", 0), ("fixed", 1), ("natural", 0), ("natural", 1), ("stream", 0),
     ]  # fmt: skip
@@ -251,7 +251,7 @@ def test_natural_windows_stand_beside_the_fixed_ones(tmp_path: Path, planned: Pl
 
 def test_a_natural_answer_may_be_short_and_a_fixed_one_may_not(tmp_path: Path, planned: PlannedCell) -> None:
     short_of_both = changed(_length=lambda body: (SHORT, "length"))
-    done = attempt(tmp_path, planned, natural(stream_requests=0), [0.01], short_of_both)
+    done = attempt(tmp_path, planned, natural(stream_requests=0), [TOKEN_S], short_of_both)
     assert done.reasons("c", "fixed") == ["short_output"] and done.reasons("c", "natural") == []
 
 

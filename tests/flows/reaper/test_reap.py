@@ -235,6 +235,7 @@ def test_a_forgotten_instance_goes_down_and_its_records_are_closed(scene: Scene)
     assert "nothing of ours is rented" in scene.reap().summary()
 
 
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("status", ["INIT", "AUTOSTOPPING", "UP", "STOPPED"])
 def test_a_cluster_that_nobody_owns_goes_down_through_skypilot(scene: Scene, status: str) -> None:
     instance = scene.rented(status)

@@ -366,6 +366,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory, node_python: Path, gated_h
     return {name: (runs[name], code, said.splitlines()) for name, (code, said) in last.items()}
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("name", TROUBLES)
 def test_items_that_cant_be_had_are_one_line_before_an_engine_starts(name: str, refused: dict[str, Refused]) -> None:
     run, code, lines = refused[name]

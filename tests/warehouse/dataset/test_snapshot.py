@@ -58,6 +58,7 @@ def test_older_snapshots_stay_readable(local: Store) -> None:
     assert read_current(local)["run_id"].unique().to_list() == ["two"]
 
 
+@pytest.mark.slow(2)
 def test_a_publisher_that_was_overtaken_builds_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     measure(store, "one")
     real = snapshot.consolidate
@@ -75,6 +76,7 @@ def test_a_publisher_that_was_overtaken_builds_again(store: Store, monkeypatch: 
     assert read_current(store).height == 4
 
 
+@pytest.mark.slow(3)
 def test_many_publishers_at_once_make_one_snapshot(store: Store) -> None:
     measure(store, "one")
     with ThreadPoolExecutor(6) as pool:
@@ -130,6 +132,7 @@ def test_a_changed_file_is_not_believed(local: Store) -> None:
         read_current(local, "results")
 
 
+@pytest.mark.slow(4)
 def test_the_dataset_opens_with_one_line(local: Store) -> None:
     write_demo_run(local)
     publish(local)

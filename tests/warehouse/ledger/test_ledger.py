@@ -53,6 +53,7 @@ print(step.commit(), flush=True)
 """
 
 
+@pytest.mark.slow(3)
 def test_two_processes_race_for_one_step_and_one_is_superseded(store: Store) -> None:
     Ledger(store, "race").write_plan(demo_plan())
     env, pipe = os.environ | {"PYTHONPATH": str(ROOT)}, subprocess.PIPE
