@@ -70,6 +70,7 @@ def test_one_cells_failure_does_not_stop_the_others(tmp_path: Path, finish_sweep
     assert set(frame["precision"]) == {"bf16"} and "eval-tiny" in frame["step"].to_list()
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -131,6 +131,7 @@ def answered_by(chat: FakeChat) -> Recorded:
     return Recorded([{**row, "prompt_hash": name, "body": body} for name, body in zip(hashes, bodies, strict=True)])
 
 
+@pytest.mark.slow(6)
 @every_entry
 def test_every_item_is_asked_once_as_it_is_and_gets_its_own_answer(asking: Asking) -> None:
     items, entry, chat = asking.items(40), asking.entry, asking.chat
