@@ -4,15 +4,15 @@
 chooses the quarter, so each slow test runs in about one landing of four. `make test-all` runs everything.
 
 A slow test says about how long it takes, in seconds of the two-core machine: `pytest.mark.slow(30)`. The quarters take
-about the same time. Tests of a file in `tests/cloud` or `tests/engine` share a cloud or an engine: they stay together.
-A `quiet` test counts twice: nothing runs beside it. Only what `make test-all` runs is marked as slow.
+about the same time. The slow tests of a file stay together, because they share what is made for them: in `tests/cloud`
+and `tests/engine` a cloud or an engine, which takes nearly all of their time. Only what `make test-all` runs is marked.
 """
 
 from __future__ import annotations
 
 import subprocess
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,12 @@ from configs.checkout import ROOT
 QUARTERS = 4
 
 SHARED = (ROOT / "tests/cloud", ROOT / "tests/engine")
-"""Folders in which the slow tests of a file share what they look at."""
+"""Folders in which a file takes as long as its longest test: it makes what the others look at."""
+
+
+BUSY = 0.4
+"""Processor seconds of a second of a test without an engine or a cloud: it mostly waits (2026-11-28, 0.1 to 0.6). The
+others compute all the time, and a `quiet` one keeps both processors: nothing runs beside it."""
 
 
 def commit_of(folder: Path) -> str:
@@ -35,25 +40,19 @@ def quarter_of(commit: str) -> int:
 
 
 def left_out(items: Sequence[pytest.Item], quarter: int) -> list[pytest.Item]:
-    units: dict[str, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        if item.get_closest_marker("slow") and not item.get_closest_marker("core"):
-            units[_unit_of(item)].append(item)
+    files = _by_file(item for item in items if item.get_closest_marker("slow") and not item.get_closest_marker("core"))
     took_s, left = [0.0] * QUARTERS, list[pytest.Item]()
-    for unit in sorted(units, key=lambda unit: (-_seconds_of(units[unit]), unit)):  # longest first
+    for file in sorted(files, key=lambda file: (-_seconds_of(files[file]), file)):  # longest first
         chosen = took_s.index(min(took_s))
-        took_s[chosen] += _seconds_of(units[unit])
+        took_s[chosen] += _seconds_of(files[file])
         if chosen != quarter:
-            left += units[unit]
+            left += files[file]
     return left
 
 
 def slowest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Files with long tests begin first, so that none runs on alone when the others have ended. A file stays whole."""
-    files: dict[Path, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        files[item.path].append(item)
-    return [item for file in sorted(files.values(), key=_seconds_of, reverse=True) for item in file]
+    return [item for file in sorted(_by_file(items).values(), key=_seconds_of, reverse=True) for item in file]
 
 
 def in_words(commit: str) -> str:
@@ -61,16 +60,20 @@ def in_words(commit: str) -> str:
     return f"slow tests: quarter {number} of {QUARTERS}, chosen by commit {commit[:7]}; all of them: make test-all"
 
 
-def _unit_of(item: pytest.Item) -> str:
-    """What stays together: a file, or a test with all its cases."""
-    path, _, test = item.nodeid.partition("::")
-    return path if item.path.parent in SHARED else f"{path}::{test.partition('[')[0]}"
+def _by_file(items: Iterable[pytest.Item]) -> dict[Path, list[pytest.Item]]:
+    files: dict[Path, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        files[item.path].append(item)
+    return files
 
 
-def _seconds_of(unit: Sequence[pytest.Item]) -> float:
-    each = [float(mark.args[0]) for item in unit if (mark := item.get_closest_marker("slow")) is not None]
-    seconds = max(each, default=0.0) if unit[0].path.parent in SHARED else sum(each)
-    return 2 * seconds if any(item.get_closest_marker("quiet") for item in unit) else seconds
+def _seconds_of(file: Sequence[pytest.Item]) -> float:
+    """Of a processor: all of a run together keep both busy from its beginning to its end."""
+    each = [float(mark.args[0]) for item in file if (mark := item.get_closest_marker("slow")) is not None]
+    seconds = max(each, default=0.0) if file[0].path.parent in SHARED else sum(each)
+    if any(item.get_closest_marker("quiet") for item in file):
+        return 2 * seconds
+    return seconds if any(map(file[0].get_closest_marker, ("engine", "cloud"))) else BUSY * seconds
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def run_by_quarter(items: list[Any]) -> list[set[str]]:
 
 
 def test_each_slow_test_runs_in_one_quarter_and_all_others_in_every_one() -> None:
-    slow = [Item(f"tests/flows/test_a.py::test_{n}", float(n)) for n in range(1, 12)]
+    slow = [Item(f"tests/flows/test_{n}.py::test_it", float(n)) for n in range(1, 12)]
     always = [Item("tests/flows/test_b.py::test_fast", None), Item("tests/flows/test_b.py::test_core", 9, "core")]
     times_run = Counter(name for quarter in run_by_quarter([*slow, *always]) for name in quarter)
     assert all(times_run[each.nodeid] == 1 for each in slow)
@@ -35,26 +35,27 @@ def test_each_slow_test_runs_in_one_quarter_and_all_others_in_every_one() -> Non
 
 
 def test_quarters_take_about_the_same_time() -> None:
-    seconds = {f"tests/flows/test_a.py::test_{n}": float(n) for n in (500, 300, 200, 150, 150, 100, 90, 10)}
+    seconds = {
+        f"tests/flows/test_{i}.py::test_it": float(n) for i, n in enumerate((500, 300, 200, 151, 150, 100, 90, 10))
+    }
     sums = [sum(seconds[name] for name in run) for run in run_by_quarter([Item(*each) for each in seconds.items()])]
     assert max(sums) == 500, "no quarter is longer than the longest test alone"
 
 
-def test_a_quiet_test_counts_twice() -> None:
-    seconds = {f"tests/flows/test_a.py::test_{n}": float(n) for n in (201, 199, 198, 197)}
-    items = [Item(*each) for each in seconds.items()]
-    quiet = Item("tests/engine/test_quiet.py::test_rates", 150, "quiet")
-    runs = run_by_quarter([*items, quiet])
-    assert {quiet.nodeid} in runs, "150 s alone are 300 s of two at a time"
-    assert sum(run & seconds.keys() != set() for run in runs) == QUARTERS - 1
+def test_a_quiet_test_counts_twice_and_one_that_waits_less_than_once() -> None:
+    quiet = Item("tests/engine/test_quiet.py::test_rates", 150, "engine", "quiet")
+    alone = [Item(f"tests/engine/test_{n}.py::test_it", n, "engine") for n in (201, 199, 198)]
+    waits = Item("tests/flows/test_w.py::test_it", 300)
+    assert {quiet.nodeid} in run_by_quarter([quiet, *alone, Item("tests/engine/test_x.py::test_it", 97, "engine")])
+    assert {waits.nodeid, alone[-1].nodeid} in run_by_quarter([quiet, *alone, waits])
 
 
-def test_what_shares_an_engine_or_a_function_stays_together() -> None:
+def test_the_slow_tests_of_a_file_stay_together() -> None:
     engine = [Item(f"tests/engine/test_e.py::test_{n}", 60) for n in range(5)]
-    cases = [Item(f"tests/flows/test_a.py::test_one[{n}]", 7) for n in range(5)]
-    for together in (engine, cases):
+    others = [Item(f"tests/flows/test_a.py::test_{n}", 7) for n in range(5)]
+    for together in (engine, others):
         names = {each.nodeid for each in together}
-        assert [run for run in run_by_quarter([*engine, *cases]) if run & names == names]
+        assert [run for run in run_by_quarter([*engine, *others]) if run & names == names]
 
 
 def test_files_with_long_tests_begin_first_and_stay_whole() -> None:

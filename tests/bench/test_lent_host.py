@@ -206,6 +206,7 @@ def test_a_cell_that_never_starts_goes_into_the_dataset_with_a_reason(tmp_path: 
     assert "mtp K=2" in said and tried["reason"] in said.partition("</section>")[0]
 
 
+@pytest.mark.slow(3)
 def test_a_runner_that_is_killed_or_falls_early_is_a_row_though_none_looks(tmp_path: Path, node_python: Path) -> None:
     fake = FakeRun(tmp_path, "ar")
     (tmp_path / "runs").write_text("r1\n")

@@ -21,7 +21,7 @@ from tests.cloud.night import CANARY, STORE_CANARY, Night
 from tests.rented_run import end
 from warehouse.ledger.placement import PlacementEnd
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow(480)]
+pytestmark = [pytest.mark.cloud, pytest.mark.slow(800)]
 
 PROVISIONING, SETUP, LOADING, IN_STEP, BEFORE_COMMIT, GOING_DOWN = CELLS = range(6)
 FULL_ZONE = "us-east-1a"

@@ -90,6 +90,7 @@ NO_VLLM = "no 'vllm' in any folder of the PATH (/", "`environment: /path", "comm
 OLD = "vLLM 0.24.0", "doesn't know --enable-per-request-metrics", "0.25 or newer"
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize(
     ("version", "card", "change", "words"),
     [
@@ -115,6 +116,7 @@ TOO_OLD = "vLLM 0.28.0", "doesn't know --per-request-spec-decode-metrics", "inst
 ONE_CARD = "'--gpus' in the engine's command chooses cards", "choose with CUDA_VISIBLE_DEVICES"
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize(
     ("engine", "words"),
     [
@@ -133,6 +135,7 @@ def test_an_engine_that_is_not_there_is_one_line_with_the_remedy(own: Own, engin
     own.refused(own.sweep(engine=engine), words)
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize(
     ("field", "words"),
     [
@@ -151,6 +154,7 @@ def test_what_a_technique_needs_of_its_engine_is_looked_for(own: Own, field: str
     assert ("no_such_package" in said) == ("package" in field), "left out, with its reason"
 
 
+@pytest.mark.slow(3)
 def test_without_a_driver_a_named_card_is_believed_and_auto_is_not(own: Own) -> None:
     (own.box.folder / "nvidia-smi").unlink()
     assert "gpu: auto found no card here" in own.run(own.sweep(ON_THE_PATH), code=1)

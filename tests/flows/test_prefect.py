@@ -330,6 +330,7 @@ def no_prefect() -> AbstractContextManager[str]:
     return serving(BaseHTTPRequestHandler)
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize(("where", "said"), [(closed, "connection attempts failed"), (no_prefect, "status 501")])
 def test_a_server_that_does_not_answer_is_one_line_with_its_address_and_no_password(
     tmp_path: Path, where: Callable[[], AbstractContextManager[str]], said: str
@@ -343,6 +344,7 @@ def test_a_server_that_does_not_answer_is_one_line_with_its_address_and_no_passw
     assert said in line and "`prefect server start`" in line and "sesame" not in line
 
 
+@pytest.mark.slow(3)
 def test_no_server_and_no_number_of_seconds_are_one_line_each(tmp_path: Path) -> None:
     unnamed = automations(tmp_path)
     assert unnamed.returncode == 1

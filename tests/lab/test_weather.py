@@ -89,6 +89,7 @@ def rent(ec2: Any, **how: Any) -> Any:
     return ec2.run_instances(ImageId="ami-1e749f67", InstanceType="p5.4xlarge", MinCount=1, MaxCount=1, **how)
 
 
+@pytest.mark.slow(2)
 def test_in_fine_weather_it_is_not_noticed(client: Client, server: S3Server) -> None:
     s3 = client()
     put(s3, "fine", IfNoneMatch="*")

@@ -376,6 +376,7 @@ def test_a_cell_without_a_usable_speed_needs_no_second_control(tmp_path: Path) -
     assert names == ["smoke", "parity"]
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("lie", ["loop", "blank"])
 def test_a_cell_that_smoke_rejects_costs_no_second_control(tmp_path: Path, node_python: Path, lie: str) -> None:
     run = FakeRun(tmp_path, "mtp", suite=SUITE, visits="bracketed")

@@ -170,6 +170,7 @@ def test_a_cache_that_counts_nothing_is_seen_where_prompts_may_come_again(tmp_pa
     assert min(row["ttft_ms"] for row in loaded) > 350, "a warm-up sends none of a window's prompts"
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize(
     ("lie", "after", "step"),
     [*(("dies_midway", "0", step) for step in STREAMED), *(("dies_later", "6", step) for step in STEPS)],

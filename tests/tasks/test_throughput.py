@@ -179,6 +179,7 @@ def test_repeats_are_written_as_they_were_and_the_forecast_counts_their_middle(p
     assert step(NARROW, requests=16, concurrency=4).workload(planned.cell)[0].requests == 144
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("more", [{"warmup": 1, "stream_requests": 3}, {"warmup": 2}, {}])
 @pytest.mark.parametrize("load", [{}, {"concurrency": 4, "requests": 16}])
 def test_the_forecast_counts_every_request_that_is_sent(

@@ -64,6 +64,7 @@ def is_ok(run: FakeRun, step: str) -> None:
     assert all(row["completion_tokens"] == row["engine_generation_tokens"] for row in windows)
 
 
+@pytest.mark.slow(3)
 def test_a_suite_and_depths_are_measured_through_the_runner_and_committed(tmp_path: Path, node_python: Path) -> None:
     run = measured(FakeRun(tmp_path, "mtp", suite=suite(SMOKE, LOAD, DEPTH)), node_python)
     for step in ("load", "depth"):
@@ -123,6 +124,7 @@ def test_programs_in_answers_are_run_and_a_wrong_one_is_a_result_and_no_fault(
     }  # fmt: skip
 
 
+@pytest.mark.slow(3)
 def test_a_killed_runner_keeps_what_was_finished_and_measures_the_rest_whole(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=suite(SMOKE, PROMPTS))
     started = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.02")

@@ -240,6 +240,7 @@ def rented(tmp_path: Path) -> Rented:
     return plan
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize(
     ("replaced", "cloud", "why"),
     [

@@ -213,6 +213,7 @@ def the_one(report: ReapReport, name: str, status: str | None = None) -> Reaped:
     return found
 
 
+@pytest.mark.slow(19)
 def test_a_forgotten_instance_goes_down_and_its_records_are_closed(scene: Scene) -> None:
     instance = scene.ec2.rent(scene.name, "us-west-2")
     scene.ask()
@@ -394,6 +395,7 @@ class Hangs(FakeSky):
         return sky_api.take_down(name, **how) if name == self.name else super().take_down(name, **how)
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("by_id", [True, False], ids=["its cloud can be asked", "only SkyPilot can"])
 def test_a_cluster_whose_down_hangs_keeps_no_other_up(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, by_id: bool

@@ -48,6 +48,7 @@ def words_of(table: RenderableType, columns: int) -> list[str]:
     return [word for line in lines_of(table, columns) for word in line.split()]
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_the_results_of_two_models_name_the_model_in_each_row_and_cut_no_figure(store: Store, columns: int) -> None:
     rows, lines = result_rows(store, "two"), lines_of(results_table(store, "two"), columns)
@@ -63,16 +64,19 @@ def test_the_results_of_two_models_name_the_model_in_each_row_and_cut_no_figure(
     assert all("verdict" in header for header in headers), "the verdict stands in the row of its figures"
 
 
+@pytest.mark.slow(2)
 def test_the_results_of_one_model_name_it_too(store: Store) -> None:
     assert OWN in words_of(results_table(store, "one"), 80)
 
 
+@pytest.mark.slow(2)
 def test_a_rate_is_on_one_line_with_its_interval_where_there_is_room(store: Store) -> None:
     rates = [row["tok_s"] for row in result_rows(store, "two") if "[" in row["tok_s"]]
     lines = lines_of(results_table(store, "two"), 120)
     assert rates and all(any(rate in line for line in lines) for rate in rates)
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_which_k_says_its_whole_sentence(store: Store, columns: int) -> None:
     table, sentences = (

@@ -91,6 +91,7 @@ def said_and_skipped(*arguments: str) -> tuple[str, list[str]]:
     return done.stdout, done.stderr.splitlines()
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("kind", ODD)
 def test_an_odd_run_is_named_and_the_rest_is_reported_as_without_it(tmp_path: Path, kind: str) -> None:
     store = str(tmp_path)

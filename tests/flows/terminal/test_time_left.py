@@ -46,6 +46,7 @@ class Run:
         return Heartbeat(attempt=1, phase="measuring", step=step, at="2026-11-26T10:00:00+00:00")
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize(("pace", "from_s"), [(0.7, 60), (1.0, 60), (1.6, 60), (2.5, 200)])
 def test_it_is_right_within_half_of_it_from_the_first_minutes_on(pace: float, from_s: float) -> None:
     run = Run(pace)

@@ -232,6 +232,7 @@ def test_a_worse_model_is_asked_itself_though_a_better_one_answered_the_same_pro
     assert other == wrong > 0.3 * 96
 
 
+@pytest.mark.slow(3)
 def test_gpqas_choices_come_in_one_order_in_every_cell_and_state_folder(cells: list[FakeRun]) -> None:
     """lm-eval's own order follows from a process's random state, and then sticks in a cache."""
     asked = [{row["prompt_hash"] for row in cell.rows("eval-gpqa", "exchanges")} for cell in cells]
@@ -318,6 +319,7 @@ def test_an_engine_that_dies_in_the_middle_fails_the_attempt_with_its_own_cause_
     assert all(row["body"] and row["finish_reason"] == "stop" for row in story.died.stored)
 
 
+@pytest.mark.slow(3)
 def test_a_killed_runner_loses_what_was_not_stored_and_leaves_nothing_behind_for_long(story: Story) -> None:
     fresh = len(story.killed.stored) - len(story.died.stored)
     assert FLUSH_ITEMS <= fresh <= KILLED_AFTER < fresh + FLUSH_ITEMS
@@ -325,12 +327,14 @@ def test_a_killed_runner_loses_what_was_not_stored_and_leaves_nothing_behind_for
     assert story.completed.left_running == 0
 
 
+@pytest.mark.slow(3)
 def test_a_runner_that_is_asked_to_stop_loses_no_answer(story: Story) -> None:
     assert story.stopped.code == 143
     assert len(story.stopped.stored) - len(story.killed.stored) == STOPPED_AFTER
     assert story.stopped.left_running == 0
 
 
+@pytest.mark.slow(3)
 def test_no_stored_answer_is_asked_for_again_and_the_last_attempt_asks_what_is_missing(story: Story) -> None:
     attempts = [story.died, story.killed, story.stopped, story.completed]
     for before, after in pairwise(attempts):
@@ -340,6 +344,7 @@ def test_no_stored_answer_is_asked_for_again_and_the_last_attempt_asks_what_is_m
     assert [attempt.outcome for attempt in story.run.attempts()] == ["failed", "lost", "stopped", "completed"]
 
 
+@pytest.mark.slow(3)
 def test_what_four_attempts_put_together_is_one_evaluation(story: Story) -> None:
     assert story.completed.code == 0, story.completed.said
     exchanges = story.run.rows("eval-gpqa", "exchanges")

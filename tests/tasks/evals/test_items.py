@@ -254,6 +254,7 @@ def test_a_subset_that_is_not_there_is_named(hub: FakeHub, tmp_path: Path) -> No
     assert "Idavidrein/gpqa has no subset 'gpqa_diamond' with a split 'train'" in hubs_complaint(GPQA, tmp_path)
 
 
+@pytest.mark.slow(3)
 def test_what_the_hub_repeats_is_asked_once(hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hub.put("Idavidrein/gpqa", "gpqa_diamond", "train", [*twin(GPQA), *twin(GPQA)[:3]])
     assert len(of_hub(GPQA, tmp_path, items=None).items) == len(twin(GPQA))

@@ -131,7 +131,7 @@ def answered_by(chat: FakeChat) -> Recorded:
     return Recorded([{**row, "prompt_hash": name, "body": body} for name, body in zip(hashes, bodies, strict=True)])
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(1)
 @every_entry
 def test_every_item_is_asked_once_as_it_is_and_gets_its_own_answer(asking: Asking) -> None:
     items, entry, chat = asking.items(40), asking.entry, asking.chat
@@ -151,6 +151,7 @@ def test_every_item_is_asked_once_as_it_is_and_gets_its_own_answer(asking: Askin
     assert len(one_by_one.samples) == 6 and all(sample.correct for sample in one_by_one.samples)
 
 
+@pytest.mark.slow(5)
 @every_entry
 def test_wrong_answers_and_blanks_score_nothing_and_a_blank_is_seen_as_one(asking: Asking) -> None:
     asking.chat.lie = "wrong"
@@ -164,6 +165,7 @@ def test_wrong_answers_and_blanks_score_nothing_and_a_blank_is_seen_as_one(askin
         assert {(sample.extracted, sample.details["unread"]) for sample in blank.samples} == {(None, "no_response")}
 
 
+@pytest.mark.slow(1)
 @every_entry
 def test_grading_again_needs_no_server_and_gives_what_asking_gave(asking: Asking) -> None:
     first = asking.run(asking.items())
@@ -176,6 +178,7 @@ def test_grading_again_needs_no_server_and_gives_what_asking_gave(asking: Asking
     assert again.scores == first.scores and len(asking.chat.asked) == 12
 
 
+@pytest.mark.slow(1)
 @every_entry
 def test_odd_records_are_paired_with_their_own_answers_and_swapped_prompts_are_refused(asking: Asking) -> None:
     """What the real frameworks send of records as the datasets have them is what pairing expects, and no more."""
@@ -189,6 +192,7 @@ def test_odd_records_are_paired_with_their_own_answers_and_swapped_prompts_are_r
         paired(replace(result, samples=swapped), items, response_log, 0)
 
 
+@pytest.mark.slow(1)
 @every_entry
 def test_thoughts_that_the_engine_left_in_the_body_are_not_graded(asking: Asking) -> None:
     """As with a model whose recipe names no reasoning parser, or another family's."""
@@ -211,6 +215,7 @@ BAD_ANSWERS = {
 }
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("entry", [EVALUATIONS[name] for name in BAD_ANSWERS], ids=BAD_ANSWERS)
 def test_an_answer_that_is_none_and_a_dead_server_fail_the_job(asking: Asking) -> None:
     lies, said = BAD_ANSWERS[asking.entry.step]
@@ -247,6 +252,7 @@ def as_asked(entry: Evaluation, item: Item) -> tuple[str, str]:
     }[entry.step]
 
 
+@pytest.mark.slow(1)
 @every_entry
 def test_the_frameworks_own_prompt_arrives_with_the_choices_in_the_order_given(asking: Asking) -> None:
     items, system = asking.items(plain=False), asking.entry.system
@@ -261,6 +267,7 @@ def test_the_frameworks_own_prompt_arrives_with_the_choices_in_the_order_given(a
             assert system.split(" {{")[0] + f" {item.category}." in messages[0]["content"]
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("entry", [one for one in ENTRIES.values() if one.framework == "lm-eval"])
 def test_lm_eval_says_nothing_about_sampling_and_sends_no_stop_string(asking: Asking) -> None:
     asking.run(asking.items(3))
@@ -322,6 +329,7 @@ def test_punkt_that_is_missing_is_said_before_anything_is_asked(tmp_path: Path, 
     assert without.error is None and len(asking.chat.asked) == 2
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("entry", [EVALUATIONS["eval-kmmlu"]])
 @pytest.mark.parametrize(
     ("change", "complaint"),

@@ -262,6 +262,7 @@ def broken(tmp_path: Path) -> Path:
     return tmp_path / "tools/bin/python"
 
 
+@pytest.mark.slow(4)
 def test_pip_does_what_uv_can_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wheel: Path, broken: Path) -> None:
     assert laid_over(tmp_path, f"laid @ {wheel.as_uri()}", broken) == "pip; uv: error: no such luck"
     installer = made_of(tmp_path / "made", wheel, "node", broken)

@@ -29,6 +29,7 @@ def measure(store: Store, run_id: str, cell: int = 0, clock: Clock = SYSTEM) -> 
     step.write(EVAL_ITEMS, [item(index, right=True) for index in range(4)]).commit()
 
 
+@pytest.mark.slow(1)
 def test_a_snapshot_is_what_its_manifest_says(store: Store) -> None:
     assert current(store) is None
     with pytest.raises(StoreError, match="no snapshot yet"):

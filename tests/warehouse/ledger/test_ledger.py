@@ -88,6 +88,7 @@ def test_a_run_id_is_a_safe_folder_name(local: Store, run_id: str) -> None:
         Ledger(local, run_id)
 
 
+@pytest.mark.slow(3)
 def test_committed_steps_come_from_one_listing(local: Store) -> None:
     plan = write_demo_run(local)
     found = Ledger(local, "demo-1").committed_steps()

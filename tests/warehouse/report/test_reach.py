@@ -380,6 +380,7 @@ def test_where_every_fast_cell_failed_ar_stays_and_the_page_says_why(local: Stor
     assert "eval-gpqa (rejected: truncated" in text
 
 
+@pytest.mark.slow(4)
 def test_a_pair_of_one_that_rambles_says_so_wherever_it_is_read(local: Store) -> None:
     run = demo_with(local, GPQA)
     run.answered("ar", None, answers(198, range(150)))

@@ -100,6 +100,7 @@ def test_the_page_is_offline_small_and_accessible(local: Store) -> None:
     assert "Published beside measured" not in page.text, "nobody published such cells"
 
 
+@pytest.mark.slow(3)
 def test_hostile_text_stays_text_and_an_element_escapes_whatever_is_not_markup(local: Store) -> None:
     write_demo_run(local, text=HOSTILE)
     page = page_of(local)
@@ -122,6 +123,7 @@ def test_a_store_without_results_has_a_page_that_says_so(local: Store) -> None:
     assert "the engine died: out of memory" in page_of(local).text
 
 
+@pytest.mark.slow(3)
 def test_ar_wins_where_nothing_is_faster(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, behaviour in DEMO.items():
         if key[1] != "ar":

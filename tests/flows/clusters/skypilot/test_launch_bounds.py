@@ -81,6 +81,7 @@ def launch(folder: Path, bounds: LaunchBounds, *, stopped: bool = False) -> Laun
 NO_TIME, NO_MONEY = LaunchBounds(0.0, lambda: None, lambda: True), LaunchBounds(1.0, lambda: SPENT, lambda: True)
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize(
     ("bounds", "how", "said"),
     [

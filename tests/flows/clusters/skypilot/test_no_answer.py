@@ -94,6 +94,7 @@ def test_a_machine_that_may_still_be_up_is_named_and_its_down_goes_on(hanging: H
     assert not hanging.woke and hanging.cancelled == []
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("is_deaf", [False, True])
 def test_what_its_cloud_has_ended_is_down_and_no_late_down_takes_the_next_of_its_name(
     cloud: Ec2, hanging: HangingSdk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_deaf: bool

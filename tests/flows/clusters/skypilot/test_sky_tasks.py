@@ -49,6 +49,7 @@ def test_sky_holds_yaml_only_and_every_one_is_asked_about(asked: dict[str, Any])
 TWO_CARDS = "h100-x2"
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("name", sorted({*TASKS} - {TWO_CARDS}))
 def test_the_optimizer_picks_a_spot_h100(asked: dict[str, Any], name: str) -> None:
     chosen = asked["tasks"][name]["chosen"]
@@ -56,11 +57,13 @@ def test_the_optimizer_picks_a_spot_h100(asked: dict[str, Any], name: str) -> No
     assert (chosen["cloud"], chosen["zone"], chosen["price_usd_h"]) == ("aws", "us-east-1a", 2.25)
 
 
+@pytest.mark.slow(1)
 def test_two_h100s_are_one_machine(asked: dict[str, Any]) -> None:
     chosen = asked["tasks"][TWO_CARDS]["chosen"]
     assert chosen["spot"] and (chosen["accelerators"], chosen["instance_type"]) == ({"H100": 2}, "a3-highgpu-2g")
 
 
+@pytest.mark.slow(1)
 def test_on_google_it_is_the_machine_with_one_h100(asked: dict[str, Any]) -> None:
     chosen = asked["gcp_only"]
     assert (chosen["cloud"], chosen["instance_type"], chosen["spot"]) == ("gcp", "a3-highgpu-1g", True)
@@ -71,6 +74,7 @@ def test_the_cheapest_offer_is_what_the_optimizer_picks(task: dict[str, Any]) ->
     assert len(chosen) == 6 and chosen.items() <= task["offers"][0].items()
 
 
+@pytest.mark.slow(1)
 def test_offers_are_every_zone_spot_and_on_demand_cheapest_first(asked: dict[str, Any]) -> None:
     offers = asked["tasks"]["h100-spot"]["offers"]
     prices = [offer["price_usd_h"] for offer in offers]
@@ -82,19 +86,23 @@ def test_offers_are_every_zone_spot_and_on_demand_cheapest_first(asked: dict[str
     assert all(f"{offer['cloud']}/vms.csv of 20" in offer["price_source"] for offer in offers)
 
 
+@pytest.mark.slow(1)
 def test_a_cap_leaves_out_dearer_zones_of_the_same_machine(asked: dict[str, Any]) -> None:
     assert asked["capped"] == ["aws/us-east-1a spot 2.25"]
 
 
+@pytest.mark.slow(1)
 def test_a_task_may_narrow_region_cloud_and_kind(asked: dict[str, Any]) -> None:
     assert {line.split()[0] for line in asked["one_region"]} == {"aws/us-east-2a", "aws/us-east-2b"}
     assert asked["on_demand_only"] and not any(" spot " in line for line in asked["on_demand_only"])
 
 
+@pytest.mark.slow(1)
 def test_only_enabled_clouds_are_offered(asked: dict[str, Any]) -> None:
     assert {line.split("/")[0] for line in asked["aws_only"]} == {"aws"} and asked["none"] == []
 
 
+@pytest.mark.slow(1)
 def test_a_cloud_without_an_offer_says_why(asked: dict[str, Any]) -> None:
     assert any(line.startswith("lambda: ") and "disk" in line.lower() for line in asked["why_none"])
 
@@ -108,6 +116,7 @@ def test_a_cells_task_is_pinned_to_its_offer_and_takes_itself_down(task: dict[st
     assert rented["autostop"]["down"] is True and rented["autostop"]["idle_minutes"] > 0
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("name", TASKS)
 def test_a_job_is_named_by_its_task_and_cell(asked: dict[str, Any], name: str) -> None:
     assert asked["tasks"][name]["rented"]["name"] == f"{name}-01234567"
@@ -129,11 +138,13 @@ def test_the_node_is_told_what_it_is_and_what_it_costs(task: dict[str, Any]) -> 
     assert (envs["SPECSWEEP_GIT_SHA"], envs["SPECSWEEP_GIT_DIRTY"]) == ("c0ffee", "1")
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("name", sorted({*TASKS} - {"lab"}))
 def test_the_disk_takes_the_weights_as_fast_as_the_forecast_assumes(asked: dict[str, Any], name: str) -> None:
     assert asked["tasks"][name]["aws_disk_mib_s"] * 1024**2 / 1e9 >= DOWNLOAD_GB_S
 
 
+@pytest.mark.slow(1)
 def test_a_container_task_runs_the_pinned_image_and_says_so(asked: dict[str, Any]) -> None:
     rented = asked["tasks"]["h100-spot"]["rented"]
     pinned = "vllm/vllm-openai@sha256:" + "ab" * 32
@@ -142,12 +153,14 @@ def test_a_container_task_runs_the_pinned_image_and_says_so(asked: dict[str, Any
     assert "SPECSWEEP_IMAGE_DIGEST" not in asked["tasks"]["h100-pip"]["rented"]["envs"]
 
 
+@pytest.mark.slow(1)
 def test_no_cloud_copies_the_users_credential_files_unless_the_user_says_so(asked: dict[str, Any]) -> None:
     said = asked["remote_identity"]
     assert {said[cloud] for cloud in ("aws", "gcp", "kubernetes", "ssh")} == {"NO_UPLOAD"}
     assert said["azure"] == "my-role"
 
 
+@pytest.mark.slow(1)
 def test_secrets_travel_in_a_file_and_are_shown_nowhere(asked: dict[str, Any], task: dict[str, Any]) -> None:
     rented = task["rented"]
     assert rented["secrets"] == [], "SkyPilot writes those into command lines"

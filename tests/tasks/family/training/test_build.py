@@ -14,7 +14,7 @@ from configs.checkout import ROOT
 from tasks.family.members import DONE_FILE
 from tasks.family.training.recipe import missing
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(60)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(25)]
 
 SCALE = 0.01
 TIMEOUT_S = 120
@@ -193,7 +193,7 @@ assert all(torch.equal(resumed[name], straight[name]) for name in straight)
 """An interrupted training ends as an uninterrupted one does."""
 
 
-@pytest.mark.slow(40)
+@pytest.mark.slow(20)
 @pytest.mark.parametrize("script", [TOKENIZED, FIT], ids=["tokens", "fit"])
 def test_what_is_trained_with(engine_python: Path, tmp_path: Path, script: str) -> None:
     argv, env = [str(engine_python), "-c", script], {**os.environ, "PYTHONPATH": str(ROOT)}

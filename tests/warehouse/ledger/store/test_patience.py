@@ -246,6 +246,7 @@ def test_a_server_that_ignores_create_only_is_refused(s3_server: S3Server) -> No
         require_create_only(store)
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("s3_server", ["moto", "ministack"], indirect=True)
 def test_a_server_that_honours_it_is_trusted(s3_server: S3Server) -> None:
     store = open_store(f"s3://{BUCKET}/x")
