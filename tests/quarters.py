@@ -4,8 +4,9 @@
 chooses the quarter, so each slow test runs in about one landing of four. `make test-all` runs everything.
 
 A slow test says about how long it takes, in seconds of the two-core machine: `pytest.mark.slow(30)`. The quarters take
-about the same time. The slow tests of a file stay together, because they share what is made for them: in `tests/cloud`
-and `tests/engine` a cloud or an engine, which takes nearly all of their time. Only what `make test-all` runs is marked.
+about the same time. Tests of a cloud and `quiet` ones run one after the other, so they are shared out before the rest.
+The slow tests of a file stay together, because they share what is made for them: in `tests/cloud` and `tests/engine` a
+cloud or an engine, which takes nearly all of their time. Only what `make test-all` runs is marked.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def quarter_of(commit: str) -> int:
 def left_out(items: Sequence[pytest.Item], quarter: int) -> list[pytest.Item]:
     files = _by_file(item for item in items if item.get_closest_marker("slow") and not item.get_closest_marker("core"))
     took_s, left = [0.0] * QUARTERS, list[pytest.Item]()
-    for file in sorted(files, key=lambda file: (-_seconds_of(files[file]), file)):  # longest first
+    in_a_row = {file: any(map(files[file][0].get_closest_marker, ("cloud", "quiet"))) for file in files}
+    for file in sorted(files, key=lambda file: (not in_a_row[file], -_seconds_of(files[file]), file)):  # longest first
         chosen = took_s.index(min(took_s))
         took_s[chosen] += _seconds_of(files[file])
         if chosen != quarter:

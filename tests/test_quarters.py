@@ -50,6 +50,12 @@ def test_a_quiet_test_counts_twice_and_one_that_waits_less_than_once() -> None:
     assert {waits.nodeid, alone[-1].nodeid} in run_by_quarter([quiet, *alone, waits])
 
 
+def test_those_that_run_one_after_the_other_are_in_different_quarters() -> None:
+    nights = [Item(f"tests/cloud/test_{n}.py::test_it", 100, "cloud") for n in range(QUARTERS)]
+    others = [Item(f"tests/engine/test_{n}.py::test_it", 110, "engine") for n in range(3)]
+    assert all(len(run & {each.nodeid for each in nights}) == 1 for run in run_by_quarter([*others, *nights]))
+
+
 def test_the_slow_tests_of_a_file_stay_together() -> None:
     engine = [Item(f"tests/engine/test_e.py::test_{n}", 60) for n in range(5)]
     others = [Item(f"tests/flows/test_a.py::test_{n}", 7) for n in range(5)]

@@ -10,7 +10,7 @@ import pytest
 from configs.checkout import ROOT
 from tests.engine.tiny_runs import SoundTwin, measure, results
 
-pytestmark = [pytest.mark.engine, pytest.mark.quiet, pytest.mark.slow(380)]
+pytestmark = [pytest.mark.engine, pytest.mark.quiet, pytest.mark.slow(480)]
 
 LEFT_OUT = "k: 2"  # each K costs two starts of the engine, and three points are as many as a step can be fitted to
 KS = [0, 1, 4]

@@ -27,8 +27,6 @@ from warehouse.ledger.runs import run_ids
 
 AWAY_S = 20.0
 DEAF_S = 40.0  # after which Prefect's worker listens for no cancel any more
-LEASE_S = 300.0  # of Prefect's deployment limits, renewed every 225 s
-STEPS = ("smoke", "throughput", "parity", "eval-tiny")
 
 
 @contextmanager
@@ -138,23 +136,6 @@ def test_a_server_that_is_killed_frozen_locked_and_restarted_ends_nothing_and_a_
             wait_until(lambda: answers(session), "the server", PATIENCE_S)
         assert run.ledger.read_commit(run.key, "smoke") is not None, "it measured meanwhile"
         hears_a_cancel(run, session, flow_run)
-    assert processes_with(str(run.state)) == []
-
-
-@pytest.mark.slow(420)
-def test_a_run_is_measured_and_published_while_the_server_is_away_for_longer_than_any_lease_and_says_so_later(
-    tmp_path: Path,
-) -> None:
-    run = FakeRun(tmp_path)
-    with serving(run, token_s=0.3) as session:
-        flow_run = measuring(session, run, "sweep/demo")
-        with killed(session):
-            lives_for(run, LEASE_S + 30)
-            (run.folder / "hurry").touch()
-            wait_until(lambda: run.ledger.store.list("reports"), "the report", PATIENCE_S, SELDOM_S)
-        wait_until(lambda: is_in(session, flow_run, "COMPLETED"), "the run to say so", PATIENCE_S, SELDOM_S)
-    assert all(run.commit(step) for step in STEPS)
-    assert [attempt.outcome for attempt in run.attempts()] == ["completed"], "one runner measured all"
     assert processes_with(str(run.state)) == []
 
 
