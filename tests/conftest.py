@@ -24,9 +24,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     asked = config.getoption("slow")
     if asked != "all":
         quarter = quarter_of(commit_of(ROOT)) if asked == "commit" else int(asked)
-        if out := left_out(items, quarter):
-            config.hook.pytest_deselected(items=out)
-            items[:] = [item for item in items if item not in set(out)]
+        if out := {*left_out(items, quarter)}:
+            config.hook.pytest_deselected(items=[*out])
+            items[:] = [item for item in items if item not in out]
     items[:] = slowest_first(items)
 
 

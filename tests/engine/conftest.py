@@ -1,25 +1,10 @@
-"""Engines side by side: each worker of the tests has processors of its own, and the longest files are begun first."""
+"""Engines side by side: each worker of the tests has processors of its own."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
-
-LONGEST_FIRST = (
-    "test_real_load.py", "test_real_evals.py", "test_real_engine.py", "test_real_depth.py",
-    "test_diffusion.py",  # of two tests: beside so few xdist gives its worker the next file as well, whoever is idle
-    "test_real_transformers.py", "test_build.py",
-)  # fmt: skip
-"""By what they take. What is begun last is short, so that no worker waits long for the other.
-
-By itself xdist begins with the files that have most tests. The long ones have few, and would come last."""
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,7 +10,7 @@ from tasks.host import process_group
 from tests.command_lines import start_command
 from tests.engine.tiny_runs import TinyRun, results
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(200), pytest.mark.core]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(300), pytest.mark.core]
 
 
 @pytest.fixture(scope="module")
