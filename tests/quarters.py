@@ -5,8 +5,8 @@ chooses the quarter, so each slow test runs in about one landing of four. `make 
 
 A slow test says about how long it takes, in seconds of the two-core machine: `pytest.mark.slow(30)`. The quarters take
 about the same time. Tests of a cloud and `quiet` ones run one after the other, so they are shared out before the rest.
-The slow tests of a file stay together, because they share what is made for them: in `tests/cloud` and `tests/engine` a
-cloud or an engine, which takes nearly all of their time. Only what `make test-all` runs is marked.
+The slow tests of a file stay together, because they share what is made for them. In `tests/cloud` and `tests/engine`
+that takes nearly all of their time. Only what `make test-all` runs is marked.
 """
 
 from __future__ import annotations
