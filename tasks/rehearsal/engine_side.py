@@ -50,8 +50,10 @@ def main() -> None:
 
 
 def _parser() -> Any:
+    # imported once for all cells: this module brings what making a model imports, and arg_utils what configuring does
+    import vllm.model_executor.layers.quantization.quark.quark  # noqa: F401
     import vllm.model_executor.models.registry as registry
-    from vllm.engine import arg_utils  # noqa: F401, imported once for all cells
+    from vllm.engine import arg_utils  # noqa: F401
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 

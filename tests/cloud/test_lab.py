@@ -323,23 +323,16 @@ run: echo hello from $(hostname) as $(id -un)
 """
 
 
-def test_skypilot_launches_loses_and_takes_down(lab: Lab, tmp_path: Path) -> None:
+@pytest.mark.slow(90)
+def test_skypilot_launches_where_there_is_room_and_takes_down(lab: Lab, tmp_path: Path) -> None:
+    """A night does this and more: the core has one of those instead. There it also notices a machine's loss."""
     task = tmp_path / "task.yaml"
     task.write_text(TASK)
+    lab.capacity("us-east-1a", 0)  # the cheapest of the catalogue
     launched = run_sky(lab, "launch", "-y", "-c", "one", str(task))
     assert launched.returncode == 0, f"{launched.stdout}{launched.stderr}\n{server_log(lab)}"
     assert re.search(r"hello from ip-172-\d+-\d+-\d+ as root", launched.stdout)
     (instance,) = [each for each in lab.instances() if each.alive]
-    assert (instance.zone, instance.spot) == ("us-east-1a", True)  # the cheapest of the catalogue
-
-    lab.preempt("one")
-    noticed = run_sky(lab, "status", "--refresh", "one")
-    assert "not found" in (noticed.stdout + noticed.stderr) or "one" not in noticed.stdout
-    assert not lab.body_processes()
-
-    lab.capacity("us-east-1a", 0)
-    again = run_sky(lab, "launch", "-y", "-c", "one", str(task))
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert [each.zone for each in lab.instances() if each.alive] == ["us-east-1b"]
+    assert (instance.zone, instance.spot) == ("us-east-1b", True)
     assert run_sky(lab, "down", "-y", "one").returncode == 0
     nothing_left(lab)

@@ -1,6 +1,6 @@
 """Whoever runs the night dies, and nobody starts it again: the reaper removes what is up.
 
-That the next start adopts it is in test_bad_night.
+That the next start adopts it is in test_bad_night; that several are removed at once, in test_reaper.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,49 +17,47 @@ from lab.cloud import Lab
 from tests.cloud.night import Night, orchestrators
 from tests.rented_run import PATIENCE_S
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow(450)]
+pytestmark = [pytest.mark.cloud, pytest.mark.slow(340)]
 
 LAST_COMMIT = "steps/eval-tiny/commit.json"  # held back, no cell gets measured: its node works until the test lets it
 
 
 @pytest.fixture
-def night(lab: Lab, tmp_path: Path) -> Iterator[Night]:
-    yield Night(lab, tmp_path, 2)
+def made(lab: Lab, tmp_path: Path) -> Iterator[Callable[[int], Night]]:
+    """Makes a night of as many cells."""
+    yield lambda cells: Night(lab, tmp_path, cells)
     for pid in orchestrators(tmp_path):
         os.kill(pid, signal.SIGKILL)
 
 
 def _held(night: Night) -> subprocess.Popen[bytes]:
-    """The night's process, once both nodes have all rows of their last step in the store, and wait for its commit."""
-    process = night.start()
-    held = lambda: all(any("verdicts-" in key for key in night.parts(cell, "eval-tiny")) for cell in (0, 1))  # noqa: E731
-    night.wait(process, held, "both nodes wait for their last commit")
+    """The night's process, once all nodes have all rows of their last step in the store, and wait for its commit."""
+    process, cells = night.start(), range(len(night.keys))
+    held = lambda: all(any("verdicts-" in key for key in night.parts(cell, "eval-tiny")) for cell in cells)  # noqa: E731
+    night.wait(process, held, "all nodes wait for their last commit")
     return process
 
 
-def _living(night: Night) -> list[int]:
-    return [len(night.living(cell)) for cell in (0, 1)]
-
-
-def test_if_nobody_starts_it_again_the_reaper_removes_both(night: Night) -> None:
+def test_if_nobody_starts_it_again_the_reaper_removes_what_is_up(made: Callable[[int], Night]) -> None:
+    night = made(1)
     with night.lab.writes_held(LAST_COMMIT):
         process = _held(night)
         for pid in orchestrators(night.folder):
             os.kill(pid, signal.SIGKILL)
         process.wait()
-        assert _living(night) == [1, 1]
+        assert len(night.living(0)) == 1
         night.sweep("reap", "--dry-run")
-        assert _living(night) == [1, 1], "a live lease owns them"
-    ended = lambda: all(night.is_measured(cell) and night.attempts(cell) for cell in (0, 1))  # noqa: E731
-    night.wait(None, ended, "the nodes end")
+        assert len(night.living(0)) == 1, "a live lease owns it"
+    night.wait(None, lambda: night.is_measured(0) and bool(night.attempts(0)), "the node ends")
     assert night.cluster(0) in night.sweep("reap", "--dry-run")
-    assert _living(night) == [1, 1], "a dry run does nothing"
+    assert len(night.living(0)) == 1, "a dry run does nothing"
     assert "USD" in night.sweep("reap")
     assert [each for each in night.lab.instances() if each.alive] == []
-    assert [night.ends(cell) for cell in (0, 1)] == [["stopped"], ["stopped"]]
+    assert night.ends(0) == ["stopped"]
 
 
-def test_ctrl_c_takes_the_clusters_down_and_keeps_what_is_measured(night: Night) -> None:
+def test_ctrl_c_takes_all_clusters_down_and_keeps_what_is_measured(made: Callable[[int], Night]) -> None:
+    night = made(2)
     with night.lab.writes_held(LAST_COMMIT):
         process = _held(night)
         process.send_signal(signal.SIGINT)
