@@ -50,7 +50,7 @@ PYTEST = "$$(bin/environment dev)" -m pytest --slow $(SLOW)
 
 # By files, so that what the tests of one share is made once.
 test-parts: ## the tests without an engine or a cloud, side by side
-	@$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder -m "not engine and not cloud and not slurm"
+	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not engine and not cloud and not slurm"
 
 test-cloud: ## the tests on the pocket cloud: the real SkyPilot, nodes made of namespaces, an engine that is mostly a fake
 	@$(PYTEST) -m cloud

@@ -336,11 +336,11 @@ def print_json(document: dict[str, Any]) -> None:
 
 def main() -> None:
     """Run the command; an error that a user can fix is one line on stderr."""
-    # SIGTERM must pass through every `finally`, and a shell's background job starts with SIGINT ignored
-    for number in STOP_SIGNALS:
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # `nohup` asks to outlive a terminal
-            signal.signal(number, _interrupt)
     try:
+        # SIGTERM must pass through every `finally`, and a shell's background job starts with SIGINT ignored
+        for number in STOP_SIGNALS:
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # `nohup`: outlive a terminal
+                signal.signal(number, _interrupt)
         app(prog_name="sweep")
     except SpecsweepError as error:
         sys.exit(leave("sweep", error))

@@ -147,6 +147,7 @@ def _asked_nothing_committed_again(night: Night, others: Night) -> None:
     for cell in (NOTICED, LOST):
         asked, first = Counter(night.requests(cell)), min(attempt.attempt for attempt in night.attempts(cell))
         assert max(asked.values()) <= 2
+        assert asked.total() - len(asked) < len(asked) / 2, "no more than the condition in flight is asked again"
         for step, prompts in by_step(night.requests(UNHURT[0])).items():
             commit = night.ledger.read_commit(night.keys[cell], step)
             assert commit is not None

@@ -1,8 +1,11 @@
-"""The product's promise, whole: Prefect, SkyPilot, the real vLLM on two nodes, one of them reclaimed inside a step."""
+"""The product's promise, whole: Prefect, SkyPilot, the real vLLM on two nodes, one of them reclaimed inside a step.
+
+The same cells are measured on this machine, where nothing is lost or far away: the calm run that it is held against.
+"""
 
 from __future__ import annotations
 
-import json
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,23 +15,30 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from configs.checkout import ROOT
 from flows.clusters.protocol import cluster_name
 from flows.plans import make_plan
 from flows.terminal.prefect_session import PrefectSession
 from lab.cloud import Lab
 from tests.cloud.night import CANARY, SAME_WHEREVER
+from tests.command_lines import start_command
+from tests.engine.tiny_runs import finish
 from tests.flows.test_prefect import SELDOM_S, api
 from tests.tasks.test_cell import wait_until
+from warehouse.dataset.snapshot import read_current
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Leases
 from warehouse.ledger.placement import Placements
 from warehouse.ledger.store import open_store
 from warehouse.ledger.store.identity import store_id
 
-pytestmark = [pytest.mark.cloud, pytest.mark.engine, pytest.mark.slow(550)]
+pytestmark = [pytest.mark.cloud, pytest.mark.engine, pytest.mark.slow(420)]
 
-SAME_WHATEVER_THE_NODE = ["cell_key", *SAME_WHEREVER, "technique", "instance_type", "spot", "config_hash"]
+SAME_WHATEVER_THE_NODE = ["cell_key", *SAME_WHEREVER, "technique"]
 """Columns of the dataset that hold no clock and no place."""
+
+OF_THE_CLOUD = ("spot: ", "concurrency: ", "cloud:", "  ")
+"""How the lines of the sweep begin that say where it is measured, and on how many machines at once."""
 
 
 class Rehearsal:
@@ -39,9 +49,20 @@ class Rehearsal:
         self.lab, self.folder = lab, folder
         self.ar, self.mtp = (planned.cell.cell_key for planned in make_plan("rehearsal").cells)
         self.store = open_store(lab.store_url)
-        self.engine_logs: dict[str, str] = {}
+        self.engine_logs: dict[Path, str] = {}
         own = {"SPECSWEEP_STORE": lab.store_url, "SPECSWEEP_STATE": str(folder / "state"), "HF_TOKEN": CANARY}
         self.settings = dict(lab.env) | own
+        self.calm_store, self.calm_state = folder / "calm-store", folder / "calm-state"
+
+    def start_calm(self) -> subprocess.Popen[str]:
+        """The sweep's cells on this machine, one after the other."""
+        lines = (ROOT / "configs/sweeps/rehearsal.yaml").read_text(encoding="utf-8").splitlines(keepends=True)
+        is_cell = lambda line: line.startswith("  - {model")  # noqa: E731
+        kept = [line for line in lines if is_cell(line) or not line.startswith(OF_THE_CLOUD)]
+        sweep = self.folder / "calm.yaml"
+        sweep.write_text("".join([*kept, "spot: false\nconcurrency: 1\n"]), encoding="utf-8")
+        env = {"SPECSWEEP_STATE": str(self.calm_state)}
+        return start_command("run", sweep, "--run-id", "calm", "--store", self.calm_store, env=env)
 
     def ledger(self, run_id: str) -> Ledger:
         return Ledger(self.store, run_id)
@@ -49,28 +70,27 @@ class Rehearsal:
     def keep_engine_logs(self, over: threading.Event) -> None:
         """Engines count their requests in their logs, which go with their nodes: keep the last state of each."""
         while not over.wait(0.5):
-            for path in self.lab.paths.fleet.glob("i-*/home/ubuntu/.specsweep/cells/*/engine*.log"):
-                name = f"{path.parts[-2]}@{path.relative_to(self.lab.paths.fleet).parts[0]}/{path.name}"
+            on_nodes = self.lab.paths.fleet.glob("i-*/home/ubuntu/.specsweep/cells/*/engine*.log")
+            for path in (*on_nodes, *self.calm_state.glob("cells/*/engine*.log")):
                 with suppress(FileNotFoundError):  # its node went this moment
-                    self.engine_logs[name] = path.read_text(encoding="utf-8", errors="replace")
+                    self.engine_logs[path] = path.read_text(encoding="utf-8", errors="replace")
 
     def requests(self, run_id: str, key: str) -> list[int]:
         """Requests that the engines of a cell answered on each of its nodes, fewest first."""
-        nodes = Counter[str]()
-        for name, text in self.engine_logs.items():
-            if name.startswith(f"{run_id}-{key}@"):
-                nodes[name.partition("/")[0]] += text.count("POST /v1/")
+        nodes = Counter[Path]()
+        for path, text in self.engine_logs.items():
+            if path.parent.name == f"{run_id}-{key}":
+                nodes[path.parent] += text.count("POST /v1/")
         return sorted(nodes.values())
 
-    def results(self, run_id: str) -> pl.DataFrame:
-        """The run's rows of the newest snapshot, without what depends on a clock or a place."""
+    def results(self) -> pl.DataFrame:
+        """The disturbed run's rows of the largest snapshot."""
         frames = [
             pl.read_parquet(self.store.get(key) or b"")
             for key in self.store.list("snapshots")
             if key.endswith("results_consolidated.parquet")
         ]
-        frame = max(frames, key=lambda each: each.height).filter(pl.col("run_id") == run_id)
-        return frame.select(SAME_WHATEVER_THE_NODE).sort(SAME_WHATEVER_THE_NODE, nulls_last=True)
+        return max(frames, key=lambda each: each.height).filter(pl.col("run_id") == "disturbed")
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +100,11 @@ def rehearsal(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
     over = threading.Event()
     keeper = threading.Thread(target=ours.keep_engine_logs, args=(over,))
     keeper.start()
+    calm = ours.start_calm()
     try:
         with PrefectSession(ours.folder / "prefect", ours.settings) as session:
             session.start(lambda _: None)
-            done = deploy(session, ours, "disturbed")
+            done = deploy(session)
             with ours.lab.writes_held(f"runs/disturbed/cells/{ours.ar}/steps/throughput/parts"):
                 leases = Leases(ours.ledger("disturbed"), ours.ar)
                 inside = lambda: (beat := leases.heartbeat()) is not None and beat.step == "throughput"  # noqa: E731
@@ -91,22 +112,24 @@ def rehearsal(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
                 name = cluster_name(store_id(ours.store), "disturbed", ours.ar)
                 ours.lab.preempt(next(i.cluster for i in ours.lab.instances() if i.cluster.startswith(name)))
             wait_until(done, "the disturbed run", 1500, SELDOM_S)
-            wait_until(deploy(session, ours, "calm"), "the calm run", 1500, SELDOM_S)
             # a flow's variables, keys too, are in a file of the worker's until the flow's process has ended
             worker = ours.folder / "prefect" / "worker"
             wait_until(lambda: not any(worker.rglob("workspace.json")), "the worker removes its file of the flow", 120)
             ours.prefect_files = [path for path in (ours.folder / "prefect").rglob("*") if path.is_file()]
             ours.leaks = [str(path) for path in ours.prefect_files if CANARY.encode() in path.read_bytes()]
-            yield ours
+        finish(calm, 1500)
+        yield ours
     finally:
+        calm.terminate()
+        calm.wait(120)
         over.set()
         keeper.join()
         monkeypatch.undo()
 
 
-def deploy(session: PrefectSession, ours: Rehearsal, run_id: str) -> Callable[[], bool]:
+def deploy(session: PrefectSession) -> Callable[[], bool]:
     """`prefect deployment run`; whether that run is over."""
-    said = session.prefect(["deployment", "run", "sweep/rehearsal", "--param", f"run_id={json.dumps(run_id)}"])
+    said = session.prefect(["deployment", "run", "sweep/rehearsal", "--param", 'run_id="disturbed"'])
     flow_run = said.split("UUID:")[1].split()[0]
 
     def done() -> bool:
@@ -126,7 +149,9 @@ def test_it_goes_on_in_another_zone(rehearsal: Rehearsal) -> None:
 
 
 def test_the_dataset_is_that_of_a_calm_run(rehearsal: Rehearsal) -> None:
-    disturbed, calm = rehearsal.results("disturbed"), rehearsal.results("calm")
+    frames = (rehearsal.results(), read_current(open_store(str(rehearsal.calm_store))))
+    columns = SAME_WHATEVER_THE_NODE
+    disturbed, calm = (each.select(columns).sort(columns, nulls_last=True) for each in frames)
     assert disturbed.height > 0
     assert disturbed.equals(calm), (disturbed, calm)
 

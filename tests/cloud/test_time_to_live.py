@@ -66,7 +66,7 @@ def test_no_machine_outlives_those_who_launched_it(
     night = Night(lab, tmp_path, 2, budget=f", unattended_h: {TIME_TO_LIVE_S / 3600}")
     sweep = str(tmp_path / "sweep.yaml")
     record_run(night.ledger, make_plan(sweep))
-    wait = partial(night.wait, every_s=0.05)
+    wait = partial(night.wait, every_s=0.2)
     for cell in (0, 1):
         argv = [
             sys.executable,

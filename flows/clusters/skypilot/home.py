@@ -85,8 +85,12 @@ def user_home() -> Path:
 
 
 def server_environment() -> dict[str, str]:
-    """The same for the API server, which leaves temporary folders when it is killed: they go into that home, too."""
+    """The same for the API server, which leaves temporary folders when it is killed: they go into that home, too.
+
+    It runs `aws` many times a launch: the one of our pins, whether the user has one or not.
+    """
     variables = environment()
+    variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     folder = Path(variables["HOME"]) / ".sky" / "tmp"
     if len(str(folder)) <= LONGEST_TMPDIR:
         folder.mkdir(parents=True, exist_ok=True)
