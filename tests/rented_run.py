@@ -82,7 +82,7 @@ class RentedRun:
         names = (each.name for each in self.planned[cell].measurements)
         return all(self.ledger.read_commit(self.keys[cell], name) is not None for name in names)
 
-    def wait(self, process: Running | None, true: Callable[[], object], what: str, every_s: float = 0.5) -> None:
+    def wait(self, process: Running | None, true: Callable[[], object], what: str, every_s: float = 1.5) -> None:
         """Ask until it is so; fails when the sweep ends first, if it is a process."""
         deadline = time.monotonic() + PATIENCE_S
         while not true():

@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
@@ -62,7 +63,9 @@ def file_of(name: str) -> Path | None:
     return None
 
 
-ARROWS: list[Arrow] = [(file, other) for file in FILES for other in imported(file) if other != file]
+@cache
+def arrows() -> tuple[Arrow, ...]:
+    return tuple((file, other) for file in FILES for other in imported(file) if other != file)
 
 
 def needed_by(*files: Path) -> set[Path]:
@@ -71,7 +74,7 @@ def needed_by(*files: Path) -> set[Path]:
     while new:
         needed |= new
         doors = {parent / "__init__.py" for file in new for parent in file.parents if parent != Path()}
-        new = (doors & set(FILES) | {target for source, target in ARROWS if source in new}) - needed
+        new = (doors & set(FILES) | {target for source, target in arrows() if source in new}) - needed
     return needed
 
 
@@ -83,7 +86,7 @@ FLOORS = sorted({Path(), *(parent for file in FILES for parent in file.parents)}
 def test_the_doors_of_a_folder_lead_one_way(floor: Path) -> None:
     """A folder's own files and its sub-folders, each taken as one, import one another without a circle."""
     doors: dict[Arrow, list[str]] = defaultdict(list)
-    for source, target in ARROWS:
+    for source, target in arrows():
         if floor in source.parents and floor in target.parents:
             here, there = (Path(path.relative_to(floor).parts[0]) for path in (source, target))
             if here != there:
@@ -101,7 +104,7 @@ def test_the_doors_of_a_folder_lead_one_way(floor: Path) -> None:
 @pytest.mark.parametrize("room", MAY_IMPORT)
 def test_a_room_imports_only_what_it_may(room: str) -> None:
     allowed = {Path(each) for each in (room, *MAY_IMPORT[room])}
-    own = [arrow for arrow in ARROWS if Path(room) in arrow[0].parents]
+    own = [arrow for arrow in arrows() if Path(room) in arrow[0].parents]
     assert not [f"{source} imports {target}" for source, target in own if not allowed & {*target.parents}]
 
 
@@ -129,7 +132,8 @@ def test_nobody_imports_the_trainer_of_the_shipped_models() -> None:
     """Nodes have no torch of their own; who wants a training starts it."""
     trainer = Path("tasks/family/training")
     assert trainer in FLOORS
-    assert not [f"{source} imports {target}" for source, target in ARROWS if target.parent == trainer != source.parent]
+    found = [arrow for arrow in arrows() if arrow[1].parent == trainer != arrow[0].parent]
+    assert not [f"{source} imports {target}" for source, target in found]
 
 
 IN_THE_LAB = [Path(f"lab/bodies/{name}.py") for name in ("body", "connect", "cover", "init", "mounts", "ssh_server")]
