@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
 
+from configs.errors import SpecsweepError
 from configs.step import MeasuredStep
 from tasks.engine import container
 from tasks.host import process_group
@@ -70,8 +71,10 @@ async def _lock(file: IO[bytes], waiting: Callable[[], None]) -> None:
             await asyncio.sleep(POLL_S)
 
 
-NICE = 15
-"""Nice value of an engine's session on its client's processors.
+NICE_VARIABLE = "SPECSWEEP_ENGINE_NICE"
+
+NICE, MOST_NICE = 15, 19
+"""Nice value of an engine's session on its client's processors, unless the variable says another.
 
 Linux groups tasks by session where `sched_autogroup_enabled` is 1; a process's own nice value counts inside its group
 only. An engine that keeps every processor busy left the runner's session without a turn for half a second. Streams came
@@ -82,8 +85,8 @@ It yields from its first healthy answer on, because its start is not timed. A st
 processor. At nice 15 beside two busy sessions an engine gets 4 % of one.
 
 The price: the engine yields to third parties, too. With others' tests on both cores AR ran at 67 to 289 tok/s, marked
-`unsteady`, while the client's timer was late by 1 to 12 ms. At 19 somebody else's busy session would leave it
-next to nothing.
+`unsteady`, while the client's timer was late by 1 to 12 ms. Beside a night on the pocket cloud 20 questions took 251 s.
+At 19 somebody else's busy session would leave it next to nothing. Where work beside it is usual, say 5.
 
 Source: man 7 sched, "The autogroup feature"; kernel/sched/autogroup.c.
 """
@@ -96,17 +99,26 @@ def shares_processors(on_cpu: bool) -> bool:
     return on_cpu or shutil.which("nvidia-smi") is None
 
 
+def asked_nice() -> int:
+    """The nice value that an engine is to have; SpecsweepError: the variable has none."""
+    said = os.environ.get(NICE_VARIABLE, str(NICE))
+    if not said.isdecimal() or int(said) > MOST_NICE:
+        raise SpecsweepError(f"{NICE_VARIABLE} is {said!r}; accepted: 0 to {MOST_NICE}, or unset it for {NICE}")
+    return int(said)
+
+
 async def give_way(pid: int) -> int | None:
     """Let a new session's group give way, say so in the log, and return its nice value.
 
     None: the kernel groups no sessions, or refuses. The engine is measured all the same: `client_starved` says where
-    that shows.
+    that shows. SpecsweepError as of `asked_nice`.
     """
+    asked = asked_nice()
     file, nice, said = Path(f"/proc/{pid}/autogroup"), None, f"does not give way: busy {TRIES} times"
     for _ in range(TRIES):
         try:
             with file.open("r+", encoding="ascii") as group:  # never made, where the kernel has none
-                group.write(str(NICE))
+                group.write(str(asked))
             words = file.read_text(encoding="ascii").split()  # "/autogroup-4389 nice 15"
         except BlockingIOError:
             await asyncio.sleep(PAUSE_S)

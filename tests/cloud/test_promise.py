@@ -20,6 +20,7 @@ from flows.clusters.protocol import cluster_name
 from flows.plans import make_plan
 from flows.terminal.prefect_session import PrefectSession
 from lab.cloud import Lab
+from tasks.engine.machine import NICE_VARIABLE
 from tests.cloud.night import CANARY, SAME_WHEREVER
 from tests.command_lines import start_command
 from tests.engine.tiny_runs import finish
@@ -61,7 +62,7 @@ class Rehearsal:
         kept = [line for line in lines if is_cell(line) or not line.startswith(OF_THE_CLOUD)]
         sweep = self.folder / "calm.yaml"
         sweep.write_text("".join([*kept, "spot: false\nconcurrency: 1\n"]), encoding="utf-8")
-        env = {"SPECSWEEP_STATE": str(self.calm_state)}
+        env = {"SPECSWEEP_STATE": str(self.calm_state), NICE_VARIABLE: "5"}  # the nodes' is the same
         return start_command("run", sweep, "--run-id", "calm", "--store", self.calm_store, env=env)
 
     def ledger(self, run_id: str) -> Ledger:

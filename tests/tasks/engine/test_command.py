@@ -11,6 +11,7 @@ import pytest
 
 from configs.cell import Cell, Draft, Technique
 from configs.checkout import ROOT
+from configs.errors import SpecsweepError
 from configs.expand import expand
 from configs.load import load_engine, load_shape, load_sweep, load_technique
 from configs.local_checkpoint import NoCheckpoint, digest_of
@@ -19,7 +20,15 @@ from tasks import meters
 from tasks.dummy_checkpoint import SPACE, SPECIAL_TOKENS, as_json, learn_merges, shape_digest, write_shape
 from tasks.engine import command, container
 from tasks.engine.command import engine_command, require_packages
-from tasks.engine.machine import NICE, cell_workdir, give_way, shares_processors, state_dir, the_only_engine
+from tasks.engine.machine import (
+    NICE,
+    NICE_VARIABLE,
+    cell_workdir,
+    give_way,
+    shares_processors,
+    state_dir,
+    the_only_engine,
+)
 from tasks.engine.program import EngineUnavailable, python_words
 from tasks.engine.server import Engine, free_port
 from tasks.guards.tokens import dead_draft
@@ -210,6 +219,19 @@ def test_a_session_gives_way_and_this_one_stays_as_it_is(session: int, capsys: p
     assert OWN_GROUP.read_text() == before
     said = capsys.readouterr().out
     assert said.count("\n") == 1 and "nice 15" in said
+
+
+@groups_sessions
+def test_a_user_may_say_how_much_it_gives_way(session: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NICE_VARIABLE, "5")
+    assert asyncio.run(give_way(session)) == nice_of(session) == 5
+
+
+@pytest.mark.parametrize("said", ["much", "-1", "20", ""])
+def test_a_nice_value_that_is_none_is_refused(session: int, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    monkeypatch.setenv(NICE_VARIABLE, said)
+    with pytest.raises(SpecsweepError, match="0 to 19"):
+        asyncio.run(give_way(session))
 
 
 @groups_sessions
