@@ -99,7 +99,7 @@ class EvalRun:
         plan = expand(load_sweep(str(folder / "sweep.yaml")), revision_of=revision_of)
         words = taken_for_another(plan.cells[0].cell.model)
         damage = ROOT / "tests/engine/damage.py"
-        subprocess.run([engine_python, damage, folder_of("target"), damaged, *words], check=True, timeout=120)
+        subprocess.run([engine_python, damage, folder_of("target"), damaged, *words], check=True, timeout=900)
         self.store = open_store(str(folder / "store"))
         self.ledger = Ledger(self.store, "evals")
         self.ledger.write_plan(plan)
