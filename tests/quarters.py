@@ -5,6 +5,7 @@ chooses the quarter, so each slow test runs in about one landing of four. `make 
 
 A slow test says about how long it takes, in seconds of the two-core machine: `pytest.mark.slow(30)`. The quarters take
 about the same time. Tests of a cloud and `quiet` ones run one after the other, so they are shared out before the rest.
+Beside other tests a night takes half as long again as alone, and that is what its mark says.
 The slow tests of a file stay together, because they share what is made for them. In `tests/cloud` and `tests/engine`
 that takes nearly all of their time. Only what `make test-all` runs is marked.
 """
@@ -41,12 +42,15 @@ def quarter_of(commit: str) -> int:
 
 
 def left_out(items: Sequence[pytest.Item], quarter: int) -> list[pytest.Item]:
+    """First what runs in a row is shared out by how long that takes, then the rest, by how busy all keep a machine."""
     files = _by_file(item for item in items if item.get_closest_marker("slow") and not item.get_closest_marker("core"))
-    took_s, left = [0.0] * QUARTERS, list[pytest.Item]()
     in_a_row = {file: any(map(files[file][0].get_closest_marker, ("cloud", "quiet"))) for file in files}
+    row_s, busy_s, left = [0.0] * QUARTERS, [0.0] * QUARTERS, list[pytest.Item]()
     for file in sorted(files, key=lambda file: (not in_a_row[file], -_seconds_of(files[file]), file)):  # longest first
-        chosen = took_s.index(min(took_s))
-        took_s[chosen] += _seconds_of(files[file])
+        taken_s = row_s if in_a_row[file] else busy_s
+        chosen = taken_s.index(min(taken_s))
+        row_s[chosen] += _seconds_of(files[file])
+        busy_s[chosen] += _busy_seconds_of(files[file])
         if chosen != quarter:
             left += files[file]
     return left
@@ -70,12 +74,15 @@ def _by_file(items: Iterable[pytest.Item]) -> dict[Path, list[pytest.Item]]:
 
 
 def _seconds_of(file: Sequence[pytest.Item]) -> float:
-    """Of a processor: all of a run together keep both busy from its beginning to its end."""
     each = [float(mark.args[0]) for item in file if (mark := item.get_closest_marker("slow")) is not None]
-    seconds = max(each, default=0.0) if file[0].path.parent in SHARED else sum(each)
+    return max(each, default=0.0) if file[0].path.parent in SHARED else sum(each)
+
+
+def _busy_seconds_of(file: Sequence[pytest.Item]) -> float:
+    """Of a processor: all of a run together keep both busy from its beginning to its end."""
     if any(item.get_closest_marker("quiet") for item in file):
-        return 2 * seconds
-    return seconds if any(map(file[0].get_closest_marker, ("engine", "cloud"))) else BUSY * seconds
+        return 2 * _seconds_of(file)
+    return _seconds_of(file) * (1 if any(map(file[0].get_closest_marker, ("engine", "cloud"))) else BUSY)
 
 
 if __name__ == "__main__":
