@@ -28,8 +28,8 @@ test: ## lint, fast tests, the core of the slow ones and a quarter of the others
 test-all: ## lint and every test: more than an hour on two cores
 	@$(MAKE) --no-print-directory tests SLOW=all
 
-# The pocket cloud waits more than it works, so the other tests run beside it: all but those that want quiet rates. Engines
-# come first, since each keeps one core busy for minutes: beside the many small tests that follow no core is idle.
+# The pocket cloud and the many small tests wait more than they work, and engines compute. Side by side they leave no core
+# idle. Only what wants quiet rates comes behind them, alone.
 tests:
 	@bin/environment dev control node lab >/dev/null
 	@bin/debian-packages rsync openssh-client iproute2 util-linux || true
@@ -40,8 +40,7 @@ tests:
 test-beside:
 	@bin/environment s3servers engine-cpu lm-eval inspect hret >/dev/null
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory test-engine
-	@$(MAKE) --no-print-directory test-parts
+	@$(MAKE) --no-print-directory -j2 test-engine test-parts
 
 # All slow tests, or those of one quarter: make test-parts SLOW=commit
 # Each group collects every test and then chooses, so that all groups share out the slow ones in the same way.
