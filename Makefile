@@ -33,14 +33,14 @@ test-all: ## lint and every test: more than an hour on two cores
 tests:
 	@bin/environment dev control node lab >/dev/null
 	@bin/debian-packages rsync openssh-client iproute2 util-linux || true
-	@$(MAKE) --no-print-directory -j2 test-cloud test-beside
+	@$(MAKE) --no-print-directory -j3 test-cloud test-beside
 	@$(MAKE) --no-print-directory test-quiet
 	@"$$(bin/environment dev)" -m lab.requirements
 
 test-beside:
 	@bin/environment s3servers engine-cpu lm-eval inspect hret >/dev/null
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory -j2 test-engine test-parts
+	@$(MAKE) --no-print-directory test-engine test-parts
 
 # All slow tests, or those of one quarter: make test-parts SLOW=commit
 # Each group collects every test and then chooses, so that all groups share out the slow ones in the same way.
