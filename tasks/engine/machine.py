@@ -107,13 +107,12 @@ def asked_nice() -> int:
     return int(said)
 
 
-async def give_way(pid: int) -> int | None:
+async def give_way(pid: int, asked: int) -> int | None:
     """Let a new session's group give way, say so in the log, and return its nice value.
 
     None: the kernel groups no sessions, or refuses. The engine is measured all the same: `client_starved` says where
-    that shows. SpecsweepError as of `asked_nice`.
+    that shows.
     """
-    asked = asked_nice()
     file, nice, said = Path(f"/proc/{pid}/autogroup"), None, f"does not give way: busy {TRIES} times"
     for _ in range(TRIES):
         try:

@@ -19,7 +19,7 @@ from configs.secrets import TOKEN, secret
 from tasks.engine import container
 from tasks.engine.command import EngineCommand, full_environment
 from tasks.engine.log import cause, without_prefix
-from tasks.engine.machine import give_way, shares_processors
+from tasks.engine.machine import asked_nice, give_way, shares_processors
 from tasks.host import process_group
 from tasks.host.hub import token_variables
 
@@ -55,7 +55,11 @@ class Engine:
         self._group: process_group.ProcessGroup | None = None
 
     async def start(self, tell: Callable[[str], None]) -> float:
-        """Seconds until it is healthy; `tell` gets its last log line. Raises EngineFailed: it died, or is too late."""
+        """Seconds until it is healthy; `tell` gets its last log line. Raises EngineFailed: it died, or is too late.
+
+        SpecsweepError as of `asked_nice`, before anything starts.
+        """
+        nice = asked_nice()
         self._group = process_group.new_group(process_group.ENGINE_VARIABLE)
         process_group.record(self._group, self._record_path)
         container.record(self.command.argv, self._workdir)
@@ -97,7 +101,7 @@ class Engine:
         self._healthy = True
         healthy_s = time.monotonic() - started
         if shares_processors(self.command.on_cpu):  # not before: see `NICE`
-            self.nice = await give_way(self._process.pid)
+            self.nice = await give_way(self._process.pid, nice)
         return healthy_s
 
     @property

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import yaml
 
 from configs.checkout import ROOT
 from flows.clusters.protocol import cluster_name
@@ -38,9 +39,6 @@ pytestmark = [pytest.mark.cloud, pytest.mark.engine, pytest.mark.slow(600)]
 SAME_WHATEVER_THE_NODE = ["cell_key", *SAME_WHEREVER, "technique"]
 """Columns of the dataset that hold no clock and no place."""
 
-OF_THE_CLOUD = ("spot: ", "concurrency: ", "cloud:", "  ")
-"""How the lines of the sweep begin that say where it is measured, and on how many machines at once."""
-
 
 class Rehearsal:
     def __init__(self, lab: Lab, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,11 +55,10 @@ class Rehearsal:
 
     def start_calm(self) -> subprocess.Popen[str]:
         """The sweep's cells on this machine, one after the other."""
-        lines = (ROOT / "configs/sweeps/rehearsal.yaml").read_text(encoding="utf-8").splitlines(keepends=True)
-        is_cell = lambda line: line.startswith("  - {model")  # noqa: E731
-        kept = [line for line in lines if is_cell(line) or not line.startswith(OF_THE_CLOUD)]
+        here = yaml.safe_load((ROOT / "configs/sweeps/rehearsal.yaml").read_text(encoding="utf-8"))
+        del here["cloud"]
         sweep = self.folder / "calm.yaml"
-        sweep.write_text("".join([*kept, "spot: false\nconcurrency: 1\n"]), encoding="utf-8")
+        sweep.write_text(yaml.safe_dump(here | {"spot": False, "concurrency": 1}), encoding="utf-8")
         env = {"SPECSWEEP_STATE": str(self.calm_state), NICE_VARIABLE: "5"}  # the nodes' is the same
         return start_command("run", sweep, "--run-id", "calm", "--store", self.calm_store, env=env)
 

@@ -87,7 +87,7 @@ def user_home() -> Path:
 def server_environment() -> dict[str, str]:
     """The same for the API server, which leaves temporary folders when it is killed: they go into that home, too.
 
-    It runs `aws` many times a launch: the one of our pins, whether the user has one or not.
+    It runs `aws` many times a launch: the one of our pins, which starts faster than through a version manager's shim.
     """
     variables = environment()
     variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"

@@ -23,6 +23,7 @@ from tasks.engine.command import engine_command, require_packages
 from tasks.engine.machine import (
     NICE,
     NICE_VARIABLE,
+    asked_nice,
     cell_workdir,
     give_way,
     shares_processors,
@@ -214,7 +215,7 @@ def nice_of(pid: int) -> int:
 @groups_sessions
 def test_a_session_gives_way_and_this_one_stays_as_it_is(session: int, capsys: pytest.CaptureFixture[str]) -> None:
     before = OWN_GROUP.read_text()
-    assert asyncio.run(give_way(session)) == NICE
+    assert asyncio.run(give_way(session, asked_nice())) == NICE
     assert nice_of(session) == NICE
     assert OWN_GROUP.read_text() == before
     said = capsys.readouterr().out
@@ -224,14 +225,14 @@ def test_a_session_gives_way_and_this_one_stays_as_it_is(session: int, capsys: p
 @groups_sessions
 def test_a_user_may_say_how_much_it_gives_way(session: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NICE_VARIABLE, "5")
-    assert asyncio.run(give_way(session)) == nice_of(session) == 5
+    assert asyncio.run(give_way(session, asked_nice())) == nice_of(session) == 5
 
 
 @pytest.mark.parametrize("said", ["much", "-1", "20", ""])
-def test_a_nice_value_that_is_none_is_refused(session: int, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+def test_a_nice_value_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     monkeypatch.setenv(NICE_VARIABLE, said)
     with pytest.raises(SpecsweepError, match="0 to 19"):
-        asyncio.run(give_way(session))
+        asked_nice()
 
 
 @groups_sessions
@@ -262,7 +263,7 @@ async def test_an_engine_gives_way_only_once_it_is_healthy(tmp_path: Path, monke
 def test_where_the_kernel_has_no_groups_that_is_said_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
-    assert asyncio.run(give_way(gone.pid)) is None
+    assert asyncio.run(give_way(gone.pid, NICE)) is None
     assert "does not give way" in capsys.readouterr().out
 
 
