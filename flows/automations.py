@@ -1,7 +1,7 @@
-"""Two Prefect automations that continue a run after its host is lost, without a person.
+"""Prefect automations that continue a run after its host is lost, without a person.
 
 When worker and flow process die together, nobody marks the flow run: it would stay Running for ever. So silence turns
-it Crashed, and a crash schedules the same run again; the ledger lets it continue. Both look at flow runs with our tag
+it Crashed, and a crash schedules the same run again; the ledger lets it continue. They look at flow runs with our tag
 only, and leave other users of the server alone.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 
 import httpx
 from prefect.automations import Automation
@@ -85,7 +86,7 @@ class NoServer(SpecsweepError):
 
 
 def install(silence_s: int | None = None) -> str:
-    """Create both automations, replacing our earlier ones, on this process's Prefect server; says what they do.
+    """Create the automations, replacing our earlier ones, on this process's Prefect server; says what they do.
 
     A flow run is dead after `silence_s`; None: three heartbeats of our slowest deployment. Raises AutomationsRefused:
     none of ours is there, or one beats more slowly; NoServer: no Prefect server is named, or it does not answer as one.
@@ -117,15 +118,16 @@ async def _install(silence_s: int | None) -> str:
 
 
 async def replace(silence_s: int) -> None:
-    """Create both automations, whatever our deployments' heartbeats are, and drop our earlier ones."""
-    for automation in (_silent_runs_crash(silence_s), _crashed_sweeps_continue()):
+    """Create the automations, whatever our deployments' heartbeats are, and drop our earlier ones."""
+    silence = timedelta(seconds=silence_s)
+    said = f"no heartbeat for {silence_s} s"
+    for automation in (_silent_runs_crash(silence, said), _crashed_sweeps_continue(), _silenced_again(silence, said)):
         await _delete(automation.name)
         await automation.acreate()
     await _delete("specsweep: crashed runs continue")  # the earlier name, which matched everybody's runs
 
 
-def _silent_runs_crash(silence_s: int) -> Automation:
-    said = f"no heartbeat for {silence_s} s"
+def _silent_runs_crash(silence: timedelta, said: str) -> Automation:
     return Automation(
         name="specsweep: silent runs crash",
         trigger=EventTrigger(
@@ -135,7 +137,7 @@ def _silent_runs_crash(silence_s: int) -> Automation:
             match_related=_TAGGED,
             for_each={"prefect.resource.id"},
             posture=Posture.Proactive,
-            within=timedelta(seconds=silence_s),
+            within=silence,
         ),
         actions=[ChangeFlowRunState(name="Crashed", state=StateType.CRASHED, force=False, message=said)],
     )
@@ -143,19 +145,36 @@ def _silent_runs_crash(silence_s: int) -> Automation:
 
 def _crashed_sweeps_continue() -> Automation:
     """A crash of a run that had started; one that can't even start would be scheduled again for ever."""
+    return _continued("specsweep: crashed sweeps continue", after=_STARTS, within=LONGEST_RUN)
+
+
+def _silenced_again(silence: timedelta, said: str) -> Automation:
+    """A second crash by the same silence, of a run that waits to be started again.
+
+    Prefect acts before it commits that it has acted. On a busy server the crash itself arrives in between, or its
+    database is locked, and the silence is found once more (3.8.8, `evaluate` in server/events/triggers.py). A new
+    silence takes longer than this automation looks.
+    """
+    after = {"prefect.flow-run.AwaitingRetry"}
+    match = {"prefect.state-message": said}
+    return _continued("specsweep: sweeps that crash twice continue", after=after, within=silence, match=match)
+
+
+def _continued(
+    name: str, *, after: set[str], within: timedelta, match: Mapping[str, str] = MappingProxyType({})
+) -> Automation:
+    """Schedule a sweep again that crashes `within` a time `after` an event, a few times at most."""
+    counts = [str(count) for count in range(1, MAX_FLOW_RUNS)]
     return Automation(
-        name="specsweep: crashed sweeps continue",
+        name=name,
         trigger=EventTrigger(
-            after=_STARTS,
+            after=after,
             expect={"prefect.flow-run.Crashed"},
-            match={
-                "prefect.resource.id": "prefect.flow-run.*",
-                "prefect.run-count": [str(count) for count in range(1, MAX_FLOW_RUNS)],
-            },
+            match={"prefect.resource.id": "prefect.flow-run.*", "prefect.run-count": counts, **match},
             match_related=[_TAGGED, _SWEEPS],
             for_each={"prefect.resource.id"},
             posture=Posture.Reactive,
-            within=LONGEST_RUN,
+            within=within,
         ),
         actions=[
             ChangeFlowRunState(

@@ -167,8 +167,8 @@ def state_of(session: PrefectSession, flow_run: str) -> Any:
     return api(session, "GET", f"flow_runs/{flow_run}")["state"]
 
 
-def enter(session: PrefectSession, flow_run: str, state: str) -> None:
-    body = {"state": {"type": state, "name": state.title()}, "force": False}
+def enter(session: PrefectSession, flow_run: str, state: str, message: str = "") -> None:
+    body = {"state": {"type": state, "name": state.title(), "message": message}, "force": False}
     answer = api(session, "POST", f"flow_runs/{flow_run}/set_state", body)
     assert answer["status"] == "ACCEPT", answer
 
@@ -190,13 +190,17 @@ def within_s(session: PrefectSession) -> float:
     return next(each["trigger"]["within"] for each in automations if each["name"] == "specsweep: silent runs crash")
 
 
+def replace_automations(session: PrefectSession, silence_s: int) -> None:
+    code = f"import asyncio, flows.automations as a; asyncio.run(a.replace({silence_s}))"
+    done = run_python("-c", code, env=session.env)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow(21)
 def test_only_our_flow_runs_are_taken_for_dead_and_they_are_started_again_a_few_times(
     session: PrefectSession, tmp_path: Path
 ) -> None:
-    code = f"import asyncio, flows.automations as a; asyncio.run(a.replace({SILENCE_S}))"
-    done = run_python("-c", code, env=session.env)
-    assert done.returncode == 0, done.stderr
+    replace_automations(session, SILENCE_S)
     (tmp_path / "innocent.py").write_text(INNOCENT)
     with subprocess.Popen([sys.executable, tmp_path / "innocent.py"], env=session.env, cwd=tmp_path) as team:
         try:
@@ -222,6 +226,22 @@ def test_only_our_flow_runs_are_taken_for_dead_and_they_are_started_again_a_few_
             assert state_of(session, innocent)["type"] == "RUNNING"
         finally:
             team.kill()
+
+
+@pytest.mark.slow(10)
+def test_a_silence_that_prefect_finds_twice_does_not_end_a_sweep(session: PrefectSession) -> None:
+    """A busy server of Prefect's does, and the second crash meets a run that already waits for its next start."""
+    silence_s = 3600  # none of these runs may be found silent by the server itself
+    replace_automations(session, silence_s)
+    twice, broken = new_run(session, "sweep/full"), new_run(session, "sweep/demo")
+    for flow_run in (twice, broken):
+        crash(session, flow_run)
+        continued(session, flow_run)
+    enter(session, broken, "CRASHED", "its worker could not start it")
+    for _ in range(2):
+        enter(session, twice, "CRASHED", f"no heartbeat for {silence_s} s")
+        continued(session, twice)
+    assert state_of(session, broken)["name"] == "Crashed", "what can't start would be scheduled for ever"
 
 
 @pytest.mark.slow(5)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from configs.schema import PlannedCell
 from configs.step import MeasuredStep
@@ -16,6 +17,7 @@ from tasks.client import Client, Heard, Ready, RequestFailed, Unanswered
 from tasks.context import Progress, StepContext, file_of, trial_of
 from tasks.frameworks.process import Frameworks
 from tasks.prompts import Prompt
+from tasks.timing import timed
 from tasks.wire.connection import Arrivals
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import open_store
@@ -58,7 +60,8 @@ class _Loop(asyncio.SelectorEventLoop):
 
 def run(main: Callable[[Clock], Coroutine[Any, Any, T]]) -> T:
     clock = Clock()
-    with asyncio.Runner(loop_factory=clock.loop) as runner:
+    no_wait = patch.object(timed, "_waited_for_processor_s", lambda: None)  # its seconds are real ones, the clock's not
+    with no_wait, asyncio.Runner(loop_factory=clock.loop) as runner:
         return runner.run(main(clock))
 
 
