@@ -74,6 +74,7 @@ def _patience_s(ours: Sequence[tuple[str, int]], asked_s: int | None) -> int:
     return asked_s
 
 
+CONTINUED = "crashed: continue"  # the message of a run that is scheduled again
 LONGEST_RUN = timedelta(days=30)  # how long after its start a crash of a flow run is still seen
 _ENDINGS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
 _STARTS = {f"prefect.flow-run.{state}" for state in ("Running", "Retrying", "Rerunning")}
@@ -156,12 +157,12 @@ def _silenced_again(silence: timedelta, said: str) -> Automation:
     silence takes longer than this automation looks.
     """
     after = {"prefect.flow-run.AwaitingRetry"}
-    match = {"prefect.state-message": said}
+    match = {"prefect.state-message": [said, CONTINUED]}  # of both events: a crash for any other reason is final
     return _continued("specsweep: sweeps that crash twice continue", after=after, within=silence, match=match)
 
 
 def _continued(
-    name: str, *, after: set[str], within: timedelta, match: Mapping[str, str] = MappingProxyType({})
+    name: str, *, after: set[str], within: timedelta, match: Mapping[str, list[str]] = MappingProxyType({})
 ) -> Automation:
     """Schedule a sweep again that crashes `within` a time `after` an event, a few times at most."""
     counts = [str(count) for count in range(1, MAX_FLOW_RUNS)]
@@ -176,11 +177,7 @@ def _continued(
             posture=Posture.Reactive,
             within=within,
         ),
-        actions=[
-            ChangeFlowRunState(
-                name="AwaitingRetry", state=StateType.SCHEDULED, force=False, message="crashed: continue"
-            )
-        ],
+        actions=[ChangeFlowRunState(name="AwaitingRetry", state=StateType.SCHEDULED, force=False, message=CONTINUED)],
     )
 
 
