@@ -11,7 +11,6 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from types import MappingProxyType
 
 import httpx
 from prefect.automations import Automation
@@ -146,7 +145,7 @@ def _silent_runs_crash(silence: timedelta, said: str) -> Automation:
 
 def _crashed_sweeps_continue() -> Automation:
     """A crash of a run that had started; one that can't even start would be scheduled again for ever."""
-    return _continued("specsweep: crashed sweeps continue", after=_STARTS, within=LONGEST_RUN)
+    return _continued("specsweep: crashed sweeps continue", after=_STARTS, within=LONGEST_RUN, match={})
 
 
 def _silenced_again(silence: timedelta, said: str) -> Automation:
@@ -161,9 +160,7 @@ def _silenced_again(silence: timedelta, said: str) -> Automation:
     return _continued("specsweep: sweeps that crash twice continue", after=after, within=silence, match=match)
 
 
-def _continued(
-    name: str, *, after: set[str], within: timedelta, match: Mapping[str, list[str]] = MappingProxyType({})
-) -> Automation:
+def _continued(name: str, *, after: set[str], within: timedelta, match: Mapping[str, list[str]]) -> Automation:
     """Schedule a sweep again that crashes `within` a time `after` an event, a few times at most."""
     counts = [str(count) for count in range(1, MAX_FLOW_RUNS)]
     return Automation(

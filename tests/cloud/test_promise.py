@@ -1,6 +1,6 @@
 """The product's promise, whole: Prefect, SkyPilot, the real vLLM on two nodes, one of them reclaimed inside a step.
 
-The same cells are measured on this machine, where nothing is lost or far away: the calm run that it is held against.
+The same cells are measured on this machine, too, where nothing is lost. Both runs must give the same rows.
 """
 
 from __future__ import annotations
