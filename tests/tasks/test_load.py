@@ -102,6 +102,17 @@ def test_a_client_that_slept_makes_its_category_and_the_suite_suspect_and_nothin
     assert found == {"load c=1": ["client_starved"], "load c=1, coding": ["client_starved"]}
 
 
+@pytest.mark.parametrize(
+    ("slow_pairs", "reasons"), [(8, set()), (99, {"prefix_cache_hit"})], ids=["a busy machine", "a cache"]
+)
+def test_an_engine_that_seems_to_know_prompts_is_asked_more(
+    tmp_path: Path, ar: PlannedCell, slow_pairs: int, reasons: set[str]
+) -> None:
+    """The first of each two equal prompts waits; a busy machine does so by chance, and not for ever."""
+    waits = {2 * pair: 0.4 for pair in range(slow_pairs)}
+    assert attempt(tmp_path, ar, step(1), prepare=changed(slow_prefills=waits)).all_reasons == reasons
+
+
 def asleep_while_prompts_are_read(numbers: Callable[[int], bool]) -> Callable[[FakeClient], None]:
     """The first tokens of some streams are told 90 ms late; all answers take two seconds."""
 
