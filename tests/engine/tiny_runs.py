@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,10 +79,11 @@ class TinyRun:
     def processes(self, word: str = "") -> list[int]:
         return [pid for pid in processes_with(str(self.state)) if word in command_of(pid)]
 
-    def kill(self, word: str) -> None:
-        pids = self.processes(word)
-        assert pids, f"no process of the run has {word!r} in its command line"
-        for pid in pids:
+    def kill(self, *words: str) -> None:
+        """End all processes with these words, none before all are found: one that is left would end the others."""
+        pids = [self.processes(word) for word in words]
+        assert all(pids), f"no process of the run for one of {words}: {pids}"
+        for pid in chain(*pids):
             os.kill(pid, signal.SIGKILL)
 
 
