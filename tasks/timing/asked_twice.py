@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import cycle, islice
 from secrets import randbelow
+from typing import Any
 
 from tasks.client import RequestFailed
 from tasks.context import StepContext
@@ -17,8 +18,8 @@ from tasks.timing.timed import untimed
 from warehouse.ledger.verdicts import Finding
 
 MOST_ROUNDS = 4
-"""Of prompts asked twice, where all before accuse the engine. Where eight of ten requests wait for a processor, one of
-seven first rounds accuses a sound engine. One of a thousand times all four do."""
+"""Rounds of new prompts, as long as all before accuse the engine. Where eight of ten requests wait for a processor, one
+of seven first rounds accuses a sound engine. One of a thousand times all four do."""
 
 
 def never_met(prompt: Prompt) -> Prompt:
@@ -40,28 +41,27 @@ async def ask_twice(ctx: StepContext, prompts: Sequence[Prompt]) -> list[Finding
     """Ask for one token of the longest prompts, as if they had never been met, and right away again.
 
     Compared with what was measured before, a machine that got calm since would look like a cache. Of a few prompts that
-    are long each is asked several times, since a short one among them would hide what is remembered. An
-    engine that is accused is asked for more: on a busy machine, new prompts may all have waited by chance. Raises
-    RequestFailed: the engine is gone.
+    are long each is asked several times, since a short one among them would hide what is remembered.
+
+    An engine that is accused gets further rounds, and all count: on a busy machine, new prompts may all have waited by
+    chance. Raises RequestFailed: the engine is gone.
     """
     longest = sorted(prompts, key=lambda each: len(each.text), reverse=True)
     long = [each for each in longest if 2 * len(each.text) >= len(longest[0].text)]
     seen: list[tuple[float, float]] = []
-    failures: list[str] = []
-    asked = 0
+    windows: list[dict[str, Any]] = []
     for _ in range(MOST_ROUNDS):
         new = map(never_met, islice(cycle(long), FEWEST_SEEN))
         requests = [ctx.client.ready(ctx.client.request(each, 1, fixed=True)) for each in new for _ in range(2)]
         answered = await untimed(ctx, "asked twice", requests, 1)
+        failed = {"failed": len(answered.failures), "first_failure": next(iter(answered.failures), None)}
+        windows.append({"requests": len(requests), **failed})
         spans = zip(answered.places, (span for span, _ in answered.each), strict=True)
         took = {place: 1000 * (span.ended_s - span.sent_s) for place, span in spans}
         seen += [(took[place], took[place + 1]) for place in took if place % 2 == 0 and place + 1 in took]
-        asked += len(requests)
-        failures += answered.failures
         if (cached := secretly_cached(seen)) is None:
             break
-    failed = {"failed": len(failures), "first_failure": next(iter(failures), None)}
-    return [cached, failed_requests([{"requests": asked, **failed}])]
+    return [cached, failed_requests(windows)]
 
 
 class CountedPrompts:
