@@ -43,22 +43,23 @@ test-beside:
 	@$(MAKE) --no-print-directory test-engine test-parts
 
 # All slow tests, or those of one quarter: make test-parts SLOW=commit
-# Each group collects every test and then chooses, so that all groups share out the slow ones in the same way.
 SLOW ?= all
 PYTEST = "$$(bin/environment dev)" -m pytest --slow $(SLOW)
+# The files with an engine or a cloud. Each group of theirs collects them all, so that all share them out in the same way.
+HEAVY = $(sort $(shell grep -rlE --include='test_*.py' 'pytest\.mark\.(engine|cloud)' tests))
 
 # By files, so that what the tests of one share is made once.
 test-parts: ## the tests without an engine or a cloud, side by side
 	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not engine and not cloud and not slurm"
 
 test-cloud: ## the tests on the pocket cloud: the real SkyPilot, nodes made of namespaces, an engine that is mostly a fake
-	@$(PYTEST) -m cloud
+	@$(PYTEST) -m cloud $(HEAVY)
 
 test-engine: ## the tests with the real vLLM, two files at a time
-	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "engine and not cloud and not quiet"
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "engine and not cloud and not quiet" $(HEAVY)
 
 test-quiet: ## those with the real vLLM that want quiet rates, alone
-	@$(PYTEST) -m quiet
+	@$(PYTEST) -m quiet $(HEAVY)
 
 test-slurm: ## opt-in, as root: a sweep on a real Slurm that takes a job away (Debian's slurm-wlm)
 	@bin/environment dev node lab >/dev/null

@@ -1,7 +1,8 @@
 """Which slow tests a run has: all of them, or one quarter. `python -m tests.quarters` says which this commit runs.
 
-`make test` runs every fast test, every slow one of the `core`, and a quarter of the other slow tests. The commit's hash
-chooses the quarter, so each slow test runs in about one landing of four. `make test-all` runs everything.
+`make test` runs every fast test, every slow one of the `core`, and a quarter of the other slow tests. Each quarter has
+one of the nights that lose a node. The commit's hash chooses the quarter, so each slow test runs in about one commit of
+four. `make test-all` runs everything.
 
 A slow test says about how long it takes, in seconds of the two-core machine: `pytest.mark.slow(30)`. The quarters take
 about the same time. Tests of a cloud and `quiet` ones run one after the other, so they are shared out before the rest.
@@ -42,11 +43,15 @@ def quarter_of(commit: str) -> int:
 
 
 def left_out(items: Sequence[pytest.Item], quarter: int) -> list[pytest.Item]:
-    """First what runs in a row is shared out by how long that takes, then the rest, by how busy all keep a machine."""
+    """First what runs in a row is shared out by how long that takes, then the rest, by how busy all keep a machine.
+
+    Nights that lose a node go before all others, so that each quarter has one. What has an engine goes before the small
+    tests: its groups in `make test` do not even collect those.
+    """
     files = _by_file(item for item in items if item.get_closest_marker("slow") and not item.get_closest_marker("core"))
-    in_a_row = {file: any(map(files[file][0].get_closest_marker, ("cloud", "quiet"))) for file in files}
+    in_a_row = {file: _is(files[file], "cloud", "quiet") for file in files}
     row_s, busy_s, left = [0.0] * QUARTERS, [0.0] * QUARTERS, list[pytest.Item]()
-    for file in sorted(files, key=lambda file: (not in_a_row[file], -_seconds_of(files[file]), file)):  # longest first
+    for file in sorted(files, key=lambda file: (*_turn(files[file]), -_seconds_of(files[file]), file)):  # longest first
         taken_s = row_s if in_a_row[file] else busy_s
         chosen = taken_s.index(min(taken_s))
         row_s[chosen] += _seconds_of(files[file])
@@ -82,7 +87,15 @@ def _busy_seconds_of(file: Sequence[pytest.Item]) -> float:
     """Of a processor: all of a run together keep both busy from its beginning to its end."""
     if any(item.get_closest_marker("quiet") for item in file):
         return 2 * _seconds_of(file)
-    return _seconds_of(file) * (1 if any(map(file[0].get_closest_marker, ("engine", "cloud"))) else BUSY)
+    return _seconds_of(file) * (1 if _is(file, "engine", "cloud") else BUSY)
+
+
+def _turn(file: Sequence[pytest.Item]) -> tuple[bool, ...]:
+    return tuple(not _is(file, *marks) for marks in (("reclaimed",), ("cloud", "quiet"), ("engine",)))
+
+
+def _is(file: Sequence[pytest.Item], *marks: str) -> bool:
+    return any(map(file[0].get_closest_marker, marks))
 
 
 if __name__ == "__main__":

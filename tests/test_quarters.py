@@ -56,6 +56,20 @@ def test_those_that_run_one_after_the_other_are_in_different_quarters() -> None:
     assert all(len(run & {each.nodeid for each in nights}) == 1 for run in run_by_quarter([*others, *nights]))
 
 
+def test_each_quarter_has_a_night_that_loses_a_node() -> None:
+    others = [Item(f"tests/cloud/test_{n}.py::test_it", n, "cloud") for n in (500, 400, 300)]
+    nights = [Item(f"tests/cloud/test_{n}.py::test_it", n, "cloud", "reclaimed") for n in (600, 200, 20, 10)]
+    assert all(len(run & {each.nodeid for each in nights}) == 1 for run in run_by_quarter([*others, *nights]))
+
+
+def test_groups_with_an_engine_share_out_alike_without_the_small_tests() -> None:
+    heavy = [Item("tests/cloud/test_n.py::test_it", 90, "cloud"), Item("tests/engine/test_q.py::test_it", 80, "quiet")]
+    heavy += [Item(f"tests/engine/test_{n}.py::test_it", n, "engine") for n in (70, 30, 20)]
+    small = [Item(f"tests/flows/test_{n}.py::test_it", n) for n in (300, 200, 10)]
+    alone = run_by_quarter([*heavy])
+    assert alone == [run & {each.nodeid for each in heavy} for run in run_by_quarter([*small, *heavy])]
+
+
 def test_the_slow_tests_of_a_file_stay_together() -> None:
     engine = [Item(f"tests/engine/test_e.py::test_{n}", 60) for n in range(5)]
     others = [Item(f"tests/flows/test_a.py::test_{n}", 7) for n in range(5)]

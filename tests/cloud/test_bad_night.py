@@ -31,7 +31,7 @@ from tests.command_lines import command_of
 from tests.rented_run import end
 from warehouse.dataset.snapshot import read_current
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow(900)]
+pytestmark = [pytest.mark.cloud, pytest.mark.reclaimed, pytest.mark.slow(900)]
 
 NOTICED, LOST, *UNHURT = range(4)
 AWAY_S = 90.0

@@ -15,7 +15,7 @@ from tests.cloud.night import Night
 from tests.rented_run import end
 from warehouse.dataset.snapshot import publish, read_current
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow(300), pytest.mark.core]
+pytestmark = [pytest.mark.cloud, pytest.mark.reclaimed, pytest.mark.slow(330)]
 
 STRUCK = 0  # its only cell: what several do beside each other is looked at in other nights
 EAST = ("us-east-1a", "us-east-1b", "us-east-1c")

@@ -323,7 +323,7 @@ run: echo hello from $(hostname) as $(id -un)
 """
 
 
-@pytest.mark.slow(90)
+@pytest.mark.slow(150)
 def test_skypilot_launches_where_there_is_room_and_takes_down(lab: Lab, tmp_path: Path) -> None:
     """A night does this and more: the core has one of those instead. There it also notices a machine's loss."""
     task = tmp_path / "task.yaml"

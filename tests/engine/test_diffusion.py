@@ -20,7 +20,7 @@ from tasks.host import environments
 from tasks.meters import Counters
 from tasks.prompts import Prompt
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(120)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(100)]
 
 SCALE = 0.01
 CANVAS, STEPS = 16, 3  # asked of a checkpoint that has 32 tokens and 16 steps

@@ -13,7 +13,7 @@ from configs.checkout import ROOT
 from configs.kv_cache import KV_FORMATS, KvCacheLayout
 from configs.load import load_model, load_shape, names
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(40)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(20)]
 
 LEFT_OUT = 0.04  # of a checkpoint's parameters: its towers and its MTP head, which shapes and transformers leave out
 ROUNDING = 0.01

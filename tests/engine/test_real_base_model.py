@@ -13,7 +13,7 @@ from configs.local_checkpoint import digest_of
 from tests.engine.tiny_runs import accusations, measure, results
 from tests.fake_run import write_sweep
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(120)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(180)]
 
 FILES = {
     "sweep.yaml": """

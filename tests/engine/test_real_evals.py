@@ -29,7 +29,7 @@ from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import open_store
 from warehouse.ledger.tables import decode
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(300)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(250)]
 
 ITEMS, SMOKE_ITEMS = 150, 5
 

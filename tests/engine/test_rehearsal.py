@@ -20,7 +20,7 @@ from flows.plans import make_plan
 from tasks.host import environments
 from tasks.rehearsal.rehearse import Part, Rehearsed, parts_of, rehearse
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(220)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(110)]
 
 EVERY_TIME = ("demo", "full")
 """Rehearsed with the core: what newcomers and users of cards run first. The others have 80 cells."""

@@ -14,7 +14,7 @@ from configs.checkout import ROOT
 from tasks.family.members import DONE_FILE
 from tasks.family.training.recipe import missing
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(25)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(8)]
 
 SCALE = 0.01
 TIMEOUT_S = 900  # a bound, no judgement: alone a build takes half a minute, beside a night it took over two
