@@ -1,10 +1,13 @@
-"""Reasons that a busy machine gives to an engine that is sound: nobody may accuse it, which is no lie found."""
+"""What a busy machine does to tests: how long they wait, and the reasons that it gives to an engine that is sound."""
 
 from __future__ import annotations
 
 import os
 import resource
 from pathlib import Path
+
+PATIENCE_S = 1800.0
+"""How long a test waits for what a process does. It ends a hang, and judges no speed: a run of 45 s has taken 240."""
 
 KEPT_WAITING = frozenset({"client_starved", "client_limited", "unsteady"})
 """What short windows earn beside a neighbour, of an engine whose streams keep their deadlines whatever happens."""

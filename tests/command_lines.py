@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from configs.checkout import ROOT
+from tests.busy_machine import PATIENCE_S
 
 
 def command_of(pid: int) -> str:
@@ -36,7 +37,9 @@ def start_command(*arguments: str | Path, env: Mapping[str, str], cwd: Path = RO
 
 def run_python(*arguments: str | Path, env: Mapping[str, str], cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Our interpreter, to its end, with no other variables."""
-    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, text=True, capture_output=True, timeout=900)
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, env=env, text=True, capture_output=True, timeout=PATIENCE_S
+    )
 
 
 EVERY_S = 0.1  # pause between two looks

@@ -15,6 +15,7 @@ from configs.checkout import ROOT
 from configs.expand import expand
 from configs.load import load_sweep
 from configs.schema import PlannedCell
+from tests.busy_machine import PATIENCE_S
 from tests.command_lines import start
 from warehouse.ledger.commits import Commit, Ledger
 from warehouse.ledger.lease import Attempt, Leases
@@ -184,7 +185,7 @@ def prompts_in(counts: Path) -> list[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    said, _ = process.communicate(timeout=900)
+    said, _ = process.communicate(timeout=PATIENCE_S)
     return process.returncode, said
 
 

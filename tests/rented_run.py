@@ -13,14 +13,13 @@ from typing import Protocol
 from configs.checkout import ROOT
 from flows.clusters.protocol import cluster_name
 from flows.plans import make_plan
+from tests.busy_machine import PATIENCE_S
 from tests.fake_run import SUITE, prompts_in, write_sweep
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.lease import Attempt, Heartbeat, Leases
 from warehouse.ledger.placement import Placements, PlacementStory
 from warehouse.ledger.store import open_store
 from warehouse.ledger.store.identity import store_id
-
-PATIENCE_S = 1800.0
 
 
 class Running(Protocol):
@@ -99,7 +98,7 @@ def end(*processes: subprocess.Popen[bytes]) -> None:
     for process in processes:
         if process.poll() is None:
             process.terminate()
-            process.wait(120)
+            process.wait(PATIENCE_S)
 
 
 def write_night(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from configs.checkout import ROOT
+from tests.busy_machine import PATIENCE_S
 from tests.command_lines import command_of
 from tests.fake_run import FakeRun
 from tests.tasks.test_cell import processes_with, wait_until
@@ -105,7 +106,9 @@ def run(tmp_path: Path, node_python: Path) -> Run:
 
     def call(script: str, *arguments: str, **more: str) -> str:
         argv = ["bash", str(SCRIPTS / script), *arguments]
-        done = subprocess.run(argv, cwd=ROOT, env=env | more, text=True, capture_output=True, timeout=300, check=False)
+        done = subprocess.run(
+            argv, cwd=ROOT, env=env | more, text=True, capture_output=True, timeout=PATIENCE_S, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -221,12 +224,12 @@ def test_a_runner_that_is_killed_or_falls_early_is_a_row_though_none_looks(tmp_p
     wait_until(lambda: (beat := fake.leases.heartbeat()) is not None and beat.phase == "engine", "an engine's start")
     [runner] = [pid for pid in processes_with(str(tmp_path)) if "tasks.cell" in command_of(pid)]
     os.kill(runner, signal.SIGKILL)
-    said, _ = worker.communicate(timeout=120)
+    said, _ = worker.communicate(timeout=PATIENCE_S)
     [engine] = [pid for pid in processes_with(str(tmp_path)) if "fake_engine" in command_of(pid)]
     os.kill(engine, signal.SIGKILL)
     assert "ended with -9" in said
     (Path(fake.store_url) / fake.ledger.cell_root(fake.key) / "cell.json").write_text("{}")  # of another version
-    said, _ = work().communicate(timeout=120)
+    said, _ = work().communicate(timeout=PATIENCE_S)
     assert "ended with 1" in said
     killed, fell = fake.attempts()
     assert (killed.outcome, killed.reason) == ("lost", "the node runner got signal 9")

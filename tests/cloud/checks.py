@@ -22,7 +22,7 @@ from tasks.host.environments import ensure
 
 SHORT = Path("/var/tmp")  # a real disk, and a short path: sockets lie below a lab's folder
 
-wait_until = partial(tests.tasks.test_cell.wait_until, timeout_s=300, every_s=0.1)
+wait_until = partial(tests.tasks.test_cell.wait_until, every_s=0.1)
 """Ask again and again until something is so that takes a second or two."""
 
 

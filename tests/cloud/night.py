@@ -16,6 +16,7 @@ from configs.checkout import ROOT
 from flows.clusters.skypilot.home import HOME_VARIABLE
 from lab.cloud import Instance, Lab
 from lab.paths import INSIDE
+from tests.busy_machine import PATIENCE_S
 from tests.cloud.checks import server_log, wait_until
 from tests.command_lines import SecretWatch, command_of, run_python
 from tests.rented_run import RentedRun, copy_fake_engine, write_night
@@ -190,7 +191,7 @@ class CalmRun:
         self.process = _sweep_run(folder, "calm", os.environ | {"PYTHONPATH": str(ROOT)} | places, self._log)
 
     def rows(self) -> pl.DataFrame:
-        self.process.wait(300)
+        self.process.wait(PATIENCE_S)
         assert self.process.returncode == 0, self._log.read_text(encoding="utf-8", errors="replace")
         return comparable(read_current(open_store(str(self._folder / "store"))))
 

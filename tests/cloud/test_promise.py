@@ -22,6 +22,7 @@ from flows.plans import make_plan
 from flows.terminal.prefect_session import PrefectSession
 from lab.cloud import Lab
 from tasks.engine.machine import NICE_VARIABLE
+from tests.busy_machine import PATIENCE_S
 from tests.cloud.night import CANARY, SAME_WHEREVER
 from tests.command_lines import start_command
 from tests.engine.tiny_runs import finish
@@ -106,20 +107,20 @@ def rehearsal(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
             with ours.lab.writes_held(f"runs/disturbed/cells/{ours.ar}/steps/throughput/parts"):
                 leases = Leases(ours.ledger("disturbed"), ours.ar)
                 inside = lambda: (beat := leases.heartbeat()) is not None and beat.step == "throughput"  # noqa: E731
-                wait_until(inside, "the AR cell is in its throughput step", 1500, SELDOM_S)
+                wait_until(inside, "the AR cell is in its throughput step", PATIENCE_S, SELDOM_S)
                 name = cluster_name(store_id(ours.store), "disturbed", ours.ar)
                 ours.lab.preempt(next(i.cluster for i in ours.lab.instances() if i.cluster.startswith(name)))
-            wait_until(done, "the disturbed run", 1500, SELDOM_S)
+            wait_until(done, "the disturbed run", PATIENCE_S, SELDOM_S)
             # a flow's variables, keys too, are in a file of the worker's until the flow's process has ended
             worker = ours.folder / "prefect" / "worker"
-            wait_until(lambda: not any(worker.rglob("workspace.json")), "the worker removes its file of the flow", 120)
+            wait_until(lambda: not any(worker.rglob("workspace.json")), "the worker removes its file of the flow")
             ours.prefect_files = [path for path in (ours.folder / "prefect").rglob("*") if path.is_file()]
             ours.leaks = [str(path) for path in ours.prefect_files if CANARY.encode() in path.read_bytes()]
         finish(calm, 1500)
         yield ours
     finally:
         calm.terminate()
-        calm.wait(120)
+        calm.wait(PATIENCE_S)
         over.set()
         keeper.join()
         monkeypatch.undo()

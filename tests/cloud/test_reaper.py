@@ -15,6 +15,7 @@ import pytest
 from configs.checkout import ROOT
 from flows.clusters.protocol import cluster_name
 from lab.cloud import Lab
+from tests.busy_machine import PATIENCE_S
 from tests.cloud.checks import BodyShell, run_sky, wait_until
 from tests.command_lines import run_python
 from tests.fake_cloud import OFFER
@@ -120,6 +121,6 @@ def test_a_cluster_stuck_in_init_goes_down_while_its_launch_still_waits(
         wait_until(lambda: any(each.alive for each in lab.instances()), "the machine is rented")
         (found,) = [each for each in reap()["clusters"] if each["cluster"] == stuck.name]
         assert (found["status"], found["done"], found["owner"]) == ("INIT", "down", "nobody")
-        assert launch.result(timeout=120).returncode != 0
+        assert launch.result(timeout=PATIENCE_S).returncode != 0
     assert not any(each.alive for each in lab.instances()), "the launch did not rent again"
     assert stuck.ended() == "stopped: reaped"

@@ -19,6 +19,7 @@ from tasks.family import members
 from tasks.host import environments
 from tasks.meters import Counters
 from tasks.prompts import Prompt
+from tests.busy_machine import PATIENCE_S
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(100)]
 
@@ -34,7 +35,7 @@ def family(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """A family's folder whose diffusion member had a hundredth of its training."""
     folder = tmp_path_factory.mktemp("family")
     argv = [engine_python, "-m", "tasks.family.training.build", "--only", "diffusion", "--steps-scale", str(SCALE)]
-    subprocess.run([*argv, "--out", folder], cwd=ROOT, check=True, timeout=600)
+    subprocess.run([*argv, "--out", folder], cwd=ROOT, check=True, timeout=PATIENCE_S)
     return folder
 
 

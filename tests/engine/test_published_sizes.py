@@ -12,6 +12,7 @@ import pytest
 from configs.checkout import ROOT
 from configs.kv_cache import KV_FORMATS, KvCacheLayout
 from configs.load import load_model, load_shape, names
+from tests.busy_machine import PATIENCE_S
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(20)]
 
@@ -36,7 +37,7 @@ def facts(engine_python: Path) -> dict[str, Any]:
     configs = {name: load_shape(name).config for name in names("shapes")}
     done = subprocess.run(
         [engine_python, "-m", "tests.engine.facts_of_vllm"], input=json.dumps(configs), cwd=ROOT, check=True,
-        text=True, stdout=subprocess.PIPE, timeout=600,
+        text=True, stdout=subprocess.PIPE, timeout=PATIENCE_S,
     )  # fmt: skip
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

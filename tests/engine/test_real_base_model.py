@@ -10,6 +10,7 @@ import pytest
 
 from configs.checkout import ROOT
 from configs.local_checkpoint import digest_of
+from tests.busy_machine import PATIENCE_S
 from tests.engine.tiny_runs import accusations, measure, results
 from tests.fake_run import write_sweep
 
@@ -51,7 +52,7 @@ chat: false
 @pytest.fixture(scope="module")
 def checkpoint(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("training") / "checkpoint"
-    subprocess.run([engine_python, "-m", "tests.engine.taught_base", folder], cwd=ROOT, check=True, timeout=600)
+    subprocess.run([engine_python, "-m", "tests.engine.taught_base", folder], cwd=ROOT, check=True, timeout=PATIENCE_S)
     return folder
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from tasks.engine.machine import cell_workdir
 from tasks.host import process_group
+from tests.busy_machine import PATIENCE_S
 from tests.command_lines import start_command
 from tests.engine.tiny_runs import TinyRun, results
 
@@ -23,12 +24,12 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     victim.kill("EngineCore")
     victim.wait_in("mtp", "parity")
     victim.kill("worker start", "tasks.cell")
-    said, _ = first.communicate(timeout=1800)
+    said, _ = first.communicate(timeout=PATIENCE_S)
     assert first.returncode == 1, said
     assert "the Prefect worker ended" in said
     assert victim.processes() == [], "nothing is left behind"
     second = start_command("demo", "--sweep", "tiny-quick", env=env)
-    said, _ = second.communicate(timeout=1800)
+    said, _ = second.communicate(timeout=PATIENCE_S)
     assert second.returncode == 0, said
     assert any(line.endswith("report.html") for line in said.splitlines())
     return victim

@@ -22,6 +22,7 @@ from tasks.family.members import folder_of, revision_of
 from tasks.family.words import ANIMALS, COLOR_OF, COLORS
 from tasks.host.environments import ensure
 from tasks.steps.smoke import questions_for
+from tests.busy_machine import PATIENCE_S
 from tests.command_lines import start
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.dataset.snapshot import publish, read_current
@@ -99,7 +100,7 @@ class EvalRun:
         plan = expand(load_sweep(str(folder / "sweep.yaml")), revision_of=revision_of)
         words = taken_for_another(plan.cells[0].cell.model)
         damage = ROOT / "tests/engine/damage.py"
-        subprocess.run([engine_python, damage, folder_of("target"), damaged, *words], check=True, timeout=900)
+        subprocess.run([engine_python, damage, folder_of("target"), damaged, *words], check=True, timeout=PATIENCE_S)
         self.store = open_store(str(folder / "store"))
         self.ledger = Ledger(self.store, "evals")
         self.ledger.write_plan(plan)
@@ -130,14 +131,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> EvalRun:
     run = EvalRun(tmp_path_factory.mktemp("evals"))
     for step in EVALS:
         process = run.start(run.ar)
-        wait_until(partial(run.parts, run.ar, step), f"part of the response log of {step}", 900, by=process)
+        wait_until(partial(run.parts, run.ar, step), f"part of the response log of {step}", by=process)
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=300)
+        process.communicate(timeout=PATIENCE_S)
         run.answered.append(run.asked(run.ar))
         assert run.ledger.read_commit(run.ar, step) is None, "the kill came too late"
     for key in (run.ar, run.mtp):
         process = run.start(key)
-        said, _ = process.communicate(timeout=1800)
+        said, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, said
     run.answered.append(run.asked(run.ar))
     return run

@@ -19,6 +19,7 @@ from configs.vllm_arguments import PINNED, given_by
 from flows.plans import make_plan
 from tasks.host import environments
 from tasks.rehearsal.rehearse import Part, Rehearsed, parts_of, rehearse
+from tests.busy_machine import PATIENCE_S
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(110)]
 
@@ -135,7 +136,13 @@ def test_the_list_of_arguments_is_the_parsers() -> None:
     asked = json.dumps({"card": None, "cells": [], "lists_arguments": True})
     words = [str(python), "-P", "-m", "tasks.rehearsal.engine_side"]
     done = subprocess.run(
-        words, input=asked, capture_output=True, text=True, timeout=600, check=True, env={"PYTHONPATH": str(ROOT)}
+        words,
+        input=asked,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+        env={"PYTHONPATH": str(ROOT)},
     )
     kept = json.loads((ROOT / "configs" / "vllm_arguments.json").read_text(encoding="utf-8"))
     assert kept == json.loads(done.stdout), f"of vLLM {PINNED}"

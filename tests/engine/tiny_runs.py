@@ -74,7 +74,7 @@ class TinyRun:
             beat = Leases(self.ledger, key).heartbeat()
             return beat is not None and beat.step == step and self.ledger.read_commit(key, step) is None
 
-        wait_until(is_in, f"the {technique} cell in its {step} step", 900)
+        wait_until(is_in, f"the {technique} cell in its {step} step")
 
     def processes(self, word: str = "") -> list[int]:
         return [pid for pid in processes_with(str(self.state)) if word in command_of(pid)]

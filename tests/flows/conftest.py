@@ -13,6 +13,7 @@ from configs.checkout import ROOT
 from configs.schema import Plan
 from configs.step import MeasuredStep
 from flows.clusters.skypilot.home import HOME_VARIABLE
+from tests.busy_machine import PATIENCE_S
 from tests.command_lines import start_command
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.store.conftest import s3_server as s3_server
@@ -58,7 +59,7 @@ def finish_sweep(start_sweep: Sweep) -> Finish:
 
     def finish(*arguments: str | Path, code: int = 0, **how: Any) -> str:
         process = start_sweep(*arguments, **how)
-        said, _ = process.communicate(timeout=240)
+        said, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == code, said
         return said
 

@@ -17,6 +17,7 @@ from flows.clusters.protocol import CellJob, CellNeed, Decision, Ending, Launch,
 from flows.flow_heartbeat import HeldCells
 from flows.renting.site import PolicySite
 from flows.run_context import RunContext
+from tests.busy_machine import PATIENCE_S
 from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer
 from tests.fake_run import FakeRun
 from tests.tasks.test_cell import wait_until
@@ -248,7 +249,7 @@ def test_a_second_flow_waits_for_the_first(run: FakeRun, node_python: Path) -> N
         wait_until(lambda: f"another flow works on it ({owner_name()})" in "".join(said), "it says whose it is")
         assert run.placements.stories() == []
         claims.release(first)
-        thread.join(600)
+        thread.join(PATIENCE_S)
     assert outcomes[0].ended == "measured"
     assert claims.manager() is None, "released at the end"
 
@@ -286,8 +287,8 @@ def test_a_cancelled_flow_sends_its_node_down_at_once_and_asks_it_to_flush_meanw
 
     flow = threading.Thread(target=cancelled, daemon=True)
     flow.start()
-    wait_until(lambda: node.is_down, "it goes down, though its runner still works", 60)
-    flow.join(60)
+    wait_until(lambda: node.is_down, "it goes down, though its runner still works")
+    flow.join(PATIENCE_S)
     lease = run.leases.current()
     assert raised and lease is not None and run.leases.stop_asked(lease) == "its run was cancelled"
     assert run.ends() == [attempt.outcome for attempt in run.attempts()] == ["stopped"]

@@ -29,6 +29,7 @@ from flows.clusters.protocol import CellJob, Ending, LaunchFailed
 from flows.flow_heartbeat import CellTaken, HeldCells
 from flows.sweep import measure_all, publish_results
 from flows.terminal.progress import RunWatcher
+from tests.busy_machine import PATIENCE_S
 from tests.fake_cloud import FakeCluster, FakeSite, JumpingClock, context, offer
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.store.conftest import BUCKET, S3Server
@@ -264,7 +265,7 @@ def test_no_error_ends_a_flow_s_heartbeat_nor_its_run(run: FakeRun, monkeypatch:
     monkeypatch.setattr("flows.flow_heartbeat.BEAT_EVERY_S", 0.01)
     with HeldCells(run.ledger, told.append) as heartbeat, heartbeat.managing(run.key):
         troubles += [ValueError("odd"), StoreError("refused"), StoreAway("away")]
-        assert heard.wait(60)
+        assert heard.wait(PATIENCE_S)
     assert [line.rpartition(" ")[2] for line in told] == ["away", "refused", "odd"]
 
 

@@ -32,7 +32,7 @@ class Own:
             text = text.replace(old, new)
         path.write_text(text)
         if engine:
-            (self.folder / "engines" / "fake.yaml").write_text(f"name: fake\nstart_timeout_s: 30\n{engine}\n")
+            (self.folder / "engines" / "fake.yaml").write_text(f"name: fake\nstart_timeout_s: 300\n{engine}\n")
         return path
 
     def run(self, path: Path, code: int = 0, **env: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from configs.checkout import ROOT
 from flows.own_run import AnotherNight, only_night
+from tests.busy_machine import PATIENCE_S
 from tests.tasks.test_cell import wait_until
 from warehouse.ledger.owner import in_words, owner_name
 from warehouse.ledger.runs import run_ids
@@ -56,8 +57,8 @@ def test_one_that_crashed_and_is_started_again_waits(store: Store, monkeypatch: 
         thread.start()
         wait_until(lambda: told, "it says that it waits")
         assert not over.is_set()
-    assert over.wait(60)
-    thread.join(60)
+    assert over.wait(PATIENCE_S)
+    thread.join(PATIENCE_S)
 
 
 PRINTS = """
@@ -87,4 +88,4 @@ def test_who_prints_to_a_worker_that_is_killed_goes_on(tmp_path: Path) -> None:
         flow.stderr.close()
         flow.stdin.write(b"gone\n")
         flow.stdin.flush()
-        assert flow.wait(120) == 0 and (tmp_path / "lived").exists()
+        assert flow.wait(PATIENCE_S) == 0 and (tmp_path / "lived").exists()

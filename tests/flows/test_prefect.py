@@ -27,7 +27,7 @@ from configs.checkout import ROOT
 from flows.automations import DEFAULT_HEARTBEAT_S, MAX_FLOW_RUNS
 from flows.terminal.prefect_session import WORK_POOL, PrefectSession
 from tasks.host import process_group
-from tests.busy_machine import BUSY_MACHINE
+from tests.busy_machine import BUSY_MACHINE, PATIENCE_S
 from tests.command_lines import run_python
 from tests.fake_cloud import children
 from tests.fake_run import FakeRun
@@ -49,10 +49,6 @@ def api(session: PrefectSession, method: str, path: str, body: object = None) ->
             break
     assert answer.is_success, answer.text
     return answer.json() if answer.content else None
-
-
-PATIENCE_S = 300.0
-"""For what takes seconds on an idle machine; beside two other rows of tests Prefect's start alone takes two minutes."""
 
 
 def committed_once(run: FakeRun) -> None:

@@ -19,9 +19,10 @@ import httpx
 import pytest
 
 from flows.terminal.prefect_session import DATABASE, PrefectSession
+from tests.busy_machine import PATIENCE_S
 from tests.fake_cloud import children
 from tests.fake_run import FakeRun
-from tests.flows.test_prefect import PATIENCE_S, SELDOM_S, api, enter, state_of
+from tests.flows.test_prefect import SELDOM_S, api, enter, state_of
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.ledger.runs import run_ids
 

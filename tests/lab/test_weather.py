@@ -20,6 +20,7 @@ from lab.errors import LabError
 from lab.weather.conditions import Conditions
 from lab.weather.door import Door
 from lab.weather.settings import clear_weather, set_weather
+from tests.busy_machine import PATIENCE_S
 from tests.warehouse.ledger.store.conftest import BUCKET, KEYS, S3Server, make_server
 
 Client = Callable[..., Any]
@@ -144,7 +145,7 @@ def test_delay_is_waited_and_weather_clears_by_itself(client: Client, weather: C
     set_weather(weather, "store", "away", lasts_s=3)
     with pytest.raises(BotoCoreError):
         put(s3, "gone")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while weather.now():
         assert time.monotonic() < deadline
         time.sleep(0.05)

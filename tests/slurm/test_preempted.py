@@ -28,10 +28,11 @@ from flows.clusters.skypilot.api import offers
 from flows.clusters.skypilot.cluster import SkyCluster
 from flows.clusters.skypilot.launch_watch import LaunchBounds
 from flows.clusters.skypilot.task_file import Rental, load_task, sky_task, task_for
+from tests.busy_machine import PATIENCE_S
 from tests.cloud.checks import wait_until
 from tests.cloud.night import CANARY
 from tests.command_lines import SecretWatch
-from tests.rented_run import PATIENCE_S, RentedRun, copy_fake_engine, write_night
+from tests.rented_run import RentedRun, copy_fake_engine, write_night
 from tests.slurm.layout import CLUSTER, GPUS, SPOT, URGENT
 from tests.slurm.machine import Machine
 

@@ -15,7 +15,7 @@ from configs.steps.throughput import WARM_UP_LENGTHS
 from configs.visits import split_name
 from tasks.engine.server import ENGINE_RECORD
 from tasks.runner import todo
-from tests.busy_machine import KEPT_WAITING
+from tests.busy_machine import KEPT_WAITING, PATIENCE_S
 from tests.fake_run import FakeRun
 
 STEPS = ("smoke", "throughput", "parity", "eval-tiny")
@@ -24,7 +24,7 @@ STEPS = ("smoke", "throughput", "parity", "eval-tiny")
 def wait_until(
     true: Callable[[], object],
     what: str,
-    timeout_s: float = 240,
+    timeout_s: float = PATIENCE_S,
     every_s: float = 0.02,
     by: subprocess.Popen[str] | None = None,
 ) -> None:
@@ -43,7 +43,7 @@ def wait_until(
 
 def kill(process: subprocess.Popen[str]) -> None:
     process.kill()
-    process.communicate(timeout=240)
+    process.communicate(timeout=PATIENCE_S)
 
 
 def processes_with(text: str) -> list[int]:
@@ -224,7 +224,7 @@ def test_a_runner_that_is_asked_to_stop_does_and_keeps_what_is_finished(
     if meanwhile is not None:
         meanwhile(run, runner)
     runner.send_signal(signal.SIGTERM)
-    runner.wait(timeout=240)
+    runner.wait(timeout=PATIENCE_S)
     assert runner.stdout
     runner.stdout.close()
     assert processes_with(str(run.counts)) == []
@@ -258,7 +258,7 @@ def test_two_runners_race_for_one_step_and_one_is_superseded(tmp_path: Path, nod
         run.measured(node_python, arguments=("--deadline-s", "1"), **second_cache)
     finally:
         os.kill(frozen.pid, signal.SIGCONT)
-    said, _ = frozen.communicate(timeout=240)
+    said, _ = frozen.communicate(timeout=PATIENCE_S)
     assert frozen.returncode == 76, said
     assert "another runner took the cell over" in said
     assert {run.commit(step).attempt for step in STEPS[1:]} == {2}
@@ -281,7 +281,7 @@ print("opened", len(kept))
 
 def test_a_runner_may_open_more_files_than_a_shell_begins_with(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", RUNNER, "--store", str(tmp_path), "--run", "none", "--cell", "0" * 16]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.stdout.endswith("opened 200\n"), done.stderr
 
 

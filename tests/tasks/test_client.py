@@ -13,6 +13,7 @@ from tasks.client import Client, Ready, Reply, RequestFailed, Unanswered, reques
 from tasks.client.replies import mean_logprob, top2_gaps
 from tasks.prompts import Prompt
 from tasks.wire.connection import Patience
+from tests.busy_machine import PATIENCE_S
 from tests.tasks.wire.scripted_server import HandClock, Play, Scripted, hang, moved_by_hand, then_close
 
 T = TypeVar("T")
@@ -33,7 +34,7 @@ def ask(what: Callable[[Client], Awaitable[T]], *script: bytes | Play, quiet_s: 
         async with Scripted(*script) as server:
             technique = Technique(name="ar", method="ar")
             async with Client(server.url, MODEL, technique, Patience(quiet_s=quiet_s)) as client:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE_S):
                     return await what(client)
 
     return asyncio.run(both())

@@ -8,7 +8,7 @@ import pytest
 
 from configs.checkout import ROOT
 from tasks.guards.steadiness import DELIVERED_BOUND
-from tests.busy_machine import KEPT_WAITING
+from tests.busy_machine import KEPT_WAITING, PATIENCE_S
 from tests.fake_run import FakeRun
 from tests.tasks.test_cell import processes_with, wait_until
 from warehouse.ledger.clock import moment_s
@@ -247,7 +247,7 @@ def test_a_wall_clock_that_jumps_changes_no_figure(tmp_path: Path, node_python: 
     runner = run.start(node_python, FAKE_ENGINE_TOKEN_S="0.005", **clock)
     wait_until(lambda: run.stored("throughput/parts/windows-*"), "a finished window")
     jumped.touch()
-    said, _ = runner.communicate(timeout=180)
+    said, _ = runner.communicate(timeout=PATIENCE_S)
     assert runner.returncode == 0, said
     [attempt] = run.attempts()
     commit, windows = run.commit("throughput"), run.rows("throughput", "windows")

@@ -19,6 +19,7 @@ from tasks.context import StepContext
 from tasks.frameworks.process import Frameworks
 from tasks.meters import Cards, Reading, Sampler, card_columns, opened
 from tasks.steps.memory import measure
+from tests.busy_machine import PATIENCE_S
 from tests.fake_box import FakeBox
 from tests.fake_run import FakeRun
 from tests.tasks.timed_step import Clock, FakeClient, run
@@ -187,7 +188,7 @@ class SlowCards:
         self.let, self.looks = threading.Event(), 0
 
     def look(self) -> list[Reading]:
-        assert self.let.wait(10)
+        assert self.let.wait(PATIENCE_S)
         self.looks += 1
         assert self.looks < 20, "somebody still looks"
         return []

@@ -18,6 +18,7 @@ from flows.clusters.protocol import CellJob, Ending, Launch
 from flows.clusters.skypilot.carried import LOG, timer_command
 from tasks.host.time_to_live import TimeToLive, renew
 from tasks.notice import TIME_TO_LIVE_VARIABLE, Metadata, Notice, Unanswered, heed, keep_alive
+from tests.busy_machine import PATIENCE_S
 from tests.fake_cloud import FakeCluster, FakeSite, children, context, offer
 from tests.fake_metadata import BROKEN, EC2, GOOGLE, TERMINATE, FakeMetadata, metadata_of
 from tests.fake_run import FakeRun, ended
@@ -221,7 +222,7 @@ def test_what_a_first_boot_runs_powers_the_machine_off_when_nobody_renews_it(tmp
     asked = ["sh", "-c", f"{line}\necho $!"]
     script = subprocess.run(asked, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while not off.exists():
             assert time.monotonic() < deadline, (tmp_path / "log").read_text()
             time.sleep(0.05)
@@ -259,7 +260,7 @@ def looked(run: FakeRun, door: Door, looks: int) -> list[str]:
             await asyncio.sleep(0.01)
         task.cancel()
 
-    asyncio.run(asyncio.wait_for(until_enough(), 60))
+    asyncio.run(asyncio.wait_for(until_enough(), PATIENCE_S))
     return said
 
 

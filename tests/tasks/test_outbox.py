@@ -15,6 +15,7 @@ import pytest
 from tasks import outbox
 from tasks.outbox import BOUND_VARIABLE, CellLost, Outbox, outbox_folder, send_left
 from tasks.runner import HeartbeatSender, Runner, todo
+from tests.busy_machine import PATIENCE_S
 from tests.fake_run import FakeRun, ended
 from tests.loopback import CutLine
 from tests.tasks.test_cell import kill, wait_until
@@ -65,7 +66,7 @@ def test_a_node_measures_to_the_end_and_commits_when_the_store_is_back(
         if meanwhile == "another runner":
             Leases(run.ledger, run.key, deadline_s=-1).acquire("elsewhere/boot/1/1")
         line.mend()
-        rest, _ = runner.communicate(timeout=240)
+        rest, _ = runner.communicate(timeout=PATIENCE_S)
     assert runner.returncode == code, rest
     assert len(run.ledger.committed_steps()[run.key]) == steps
     assert [attempt.outcome for attempt in run.attempts()] == ["completed" if code == 0 else "lost"]
@@ -131,7 +132,7 @@ def test_a_full_box_waits_as_long_as_its_patience_lasts(scene: Scene, monkeypatc
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(box.put_new, f"{scene.root}/parts/2", b"x" * 600)
         scene.store.there.set()
-        assert waiting.result(60)
+        assert waiting.result(PATIENCE_S)
     box.flush()
     assert len(scene.store.arrived) == 2
     scene.store.there.clear()

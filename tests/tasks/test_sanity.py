@@ -24,6 +24,7 @@ from tasks.sanity_questions import CONTINUED, GENERAL
 from tasks.steps import smoke
 from tasks.steps.smoke import questions_for
 from tests import fake_run
+from tests.busy_machine import PATIENCE_S
 from tests.fake_run import FakeRun
 from tests.tasks.test_cell import wait_until
 from warehouse.ledger.verdicts import Judgement, Reason
@@ -191,11 +192,11 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
             return False
 
     try:
-        wait_until(is_healthy, "the fake engine to get healthy", 30)
+        wait_until(is_healthy, "the fake engine to get healthy")
         yield url
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(PATIENCE_S)
 
 
 def test_an_honest_engine_passes_and_its_progress_counts_what_is_tried_only(tmp_path: Path, engine: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 from flows.terminal.flow_process import MODULE, end_orphans
 from flows.terminal.prefect_session import DATABASE, CommandFailed, lay_database, our_environment
 from tasks.host import process_group
+from tests.busy_machine import PATIENCE_S
 from tests.command_lines import command_of
 from tests.fake_run import write_user_configs
 from tests.flows.conftest import Sweep
@@ -56,7 +57,7 @@ def test_what_has_no_flow_any_more_is_ended_and_another_flows_is_not(
     orphan, beside, living = sleeper(groups[0]), sleeper(groups[1]), sleeper(groups[1], "-m", MODULE)
     wait_until(lambda: all(process_group.members(group) for group in groups), "they run")
     end_orphans(tmp_path)
-    assert orphan.wait(60) == -signal.SIGTERM and (beside.poll(), living.poll()) == (None, None)
+    assert orphan.wait(PATIENCE_S) == -signal.SIGTERM and (beside.poll(), living.poll()) == (None, None)
     assert [path.name for path in tmp_path.iterdir()] == [f"1{process_group.RECORD_SUFFIX}"]
 
 
@@ -74,7 +75,7 @@ def test_the_server_of_a_killed_orchestrator_is_ended_by_the_next_start(tmp_path
         again = start_sweep(*command)
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in orphans), "the next start ends it", 120)
         again.send_signal(signal.SIGINT)
-        said, _ = again.communicate(timeout=120)
+        said, _ = again.communicate(timeout=PATIENCE_S)
         assert again.returncode == 130, said
     finally:
         for pid in left_of(tmp_path):

@@ -29,6 +29,7 @@ from flows.terminal.prefect_session import PrefectSession, SessionFailed
 from flows.terminal.progress import RunWatcher
 from flows.terminal.run import CRASHED_S, FlowRun, naming_another
 from tasks.host import process_group
+from tests.busy_machine import PATIENCE_S
 from tests.fake_run import FakeRun
 from tests.flows.terminal.test_flow_process import left_of
 from tests.tasks.test_cell import wait_until
@@ -178,7 +179,7 @@ def test_closing_the_terminal_ends_a_run_as_ctrl_c_does(run: FakeRun, tmp_path: 
         wait_until(measures, "the smoke step")
     finally:
         os.close(terminal)
-    assert command.wait(120) == 128 + signal.SIGHUP
+    assert command.wait(PATIENCE_S) == 128 + signal.SIGHUP
     assert left_of(tmp_path) == [] and [attempt.outcome for attempt in run.attempts()] == ["stopped"]
 
 
@@ -201,5 +202,5 @@ def test_the_command_runs_its_own_clone_from_a_folder_with_packages_of_the_same_
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('somebody else')")
     argv: list[str | Path] = [ROOT / "bin" / "sweep", "--version"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.returncode == 0 and version() in done.stdout, done.stdout + done.stderr

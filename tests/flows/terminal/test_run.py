@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from configs.checkout import ROOT
+from tests.busy_machine import PATIENCE_S
 from tests.fake_run import QUICK, write_user_configs
 from tests.flows.conftest import Finish, Sweep
 from tests.warehouse.report.pages import Page
@@ -122,7 +123,7 @@ def test_ctrl_c_before_the_command_has_begun_leaves_no_traceback(start_sweep: Sw
     while not process.stdout.readline().rstrip().endswith(f" {module}"):
         pass
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=240)
+    said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
     assert "Traceback" not in said
 

@@ -13,6 +13,7 @@ from configs.cell import Cell, Engine, Model, Precision, Serving, Technique
 from configs.steps.eval import EvalStep
 from tasks.evals.exchange import Policy, policy_of
 from tasks.evals.response_log import ResponseLog
+from tests.busy_machine import PATIENCE_S
 from warehouse.ledger.tables import Row
 
 SUITE = "eval-gpqa"
@@ -90,11 +91,11 @@ class FakeUpstream:
         await self._runner.cleanup()
 
     async def asked_for(self, requests: int) -> None:
-        async with asyncio.timeout(20), self._let_go:
+        async with asyncio.timeout(PATIENCE_S), self._let_go:
             await self._let_go.wait_for(lambda: len(self.asked) >= requests)
 
     async def was_left(self, requests: int) -> None:
-        async with asyncio.timeout(20), self._let_go:
+        async with asyncio.timeout(PATIENCE_S), self._let_go:
             await self._let_go.wait_for(lambda: self.hung_up >= requests)
 
     async def let_go(self) -> None:

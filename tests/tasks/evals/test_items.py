@@ -20,6 +20,7 @@ from tasks.evals.items import Prepared, prepared
 from tasks.evals.shapes import item_of, twin
 from tasks.family.words import COLORS, KINDS
 from tasks.host.environment_spec import cache_folder
+from tests.busy_machine import PATIENCE_S
 from tests.fake_engine import answer_letter
 from tests.fake_hub import COMMIT, FakeHub, fake_hub
 from tests.fake_run import FakeRun, ended
@@ -386,10 +387,10 @@ def test_a_runner_that_is_asked_to_stop_does_not_wait_for_a_silent_hub(tmp_path:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         runner = run.start(node_python, **nothing_fetched(tmp_path, endpoint))
-        silent.settimeout(60)
+        silent.settimeout(PATIENCE_S)
         connection, _ = silent.accept()
         runner.send_signal(signal.SIGTERM)
-        runner.communicate(timeout=20)  # the hub's client has more patience
+        runner.communicate(timeout=60)  # the hub's client has more patience
         connection.close()
     assert runner.returncode == 143
     assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tasks.evals.watch import Standstill
+from tests.busy_machine import PATIENCE_S
 from tests.tasks.evals.log_case import FakeStore, FakeUpstream, ask, post, question, response_log
 from warehouse.ledger.store import StoreError
 from warehouse.ledger.tables import Row
@@ -20,14 +21,15 @@ async def test_an_engine_that_dies_in_the_middle_is_an_error_and_no_answer() -> 
         await engine.die()
         status, document = await cut_off
         assert status == 503 and "no answer from the engine" in document["error"]["message"]
-        why = await asyncio.wait_for(recorder.failed(), 20)
+        why = await asyncio.wait_for(recorder.failed(), PATIENCE_S)
         assert why.startswith("the engine is gone: ")
         assert (await post(recorder.url(0), question("say three")))[0] == 503
         recorder.answers.begin()
         assert await ask(recorder, "say one") == "one", "what is known needs no engine"
     assert [row["body"] for row in store.rows] == ["one"]
     async with response_log(engine, FakeStore()) as recorder:
-        assert "the engine is gone" in await asyncio.wait_for(recorder.failed(), 20), "also where it never was there"
+        why = await asyncio.wait_for(recorder.failed(), PATIENCE_S)
+        assert "the engine is gone" in why, "also where it never was there"
 
 
 async def test_an_engine_without_progress_has_stalled_and_its_requests_end() -> None:
@@ -35,7 +37,7 @@ async def test_an_engine_without_progress_has_stalled_and_its_requests_end() -> 
         engine.held = True
         async with response_log(engine, FakeStore(), stalled_s=0.05, poll_s=0.01) as recorder:
             waiting = asyncio.create_task(post(recorder.url(0), question("say one")))
-            why = await asyncio.wait_for(recorder.failed(), 20)
+            why = await asyncio.wait_for(recorder.failed(), PATIENCE_S)
             assert why.startswith("the engine stalled: 1 requests in flight, no token in ")
             status, document = await waiting
             assert status == 503 and "stalled" in document["error"]["message"]
@@ -145,7 +147,7 @@ async def test_answers_that_cannot_be_stored_end_the_work_and_are_an_error_at_th
             async with response_log(engine, store, flush_items=1) as recorder:
                 await ask(recorder, "say one")
                 with pytest.raises(StoreError):
-                    await asyncio.wait_for(recorder.failed(), 20)
+                    await asyncio.wait_for(recorder.failed(), PATIENCE_S)
                 status, document = await post(recorder.url(0), question("say two"))
                 assert status == 503 and "can't be stored" in document["error"]["message"]
                 store.broken = None
@@ -160,6 +162,6 @@ async def test_answers_that_cannot_be_stored_end_the_work_and_are_an_error_at_th
 async def until(true: object) -> None:
     """Wait for something that nobody announces, with a deadline."""
     assert callable(true)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not true():
             await asyncio.sleep(0.01)

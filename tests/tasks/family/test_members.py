@@ -20,6 +20,7 @@ from tasks.family.interpreter import write_backend
 from tasks.family.members import DONE_FILE, ON_REQUEST, SHIPPED, recipe_hash
 from tasks.family.training.build import Figure, as_json, figures, table, verdict
 from tasks.family.training.recipe import MEMBERS, missing
+from tests.busy_machine import PATIENCE_S
 
 SHIPPED_BYTES = 3_000_000
 FILE_BYTES = 2**20
@@ -187,7 +188,7 @@ def test_what_starts_a_training_needs_the_standard_library_only() -> None:
         "print(tasks.family.members.recipe_hash())"
     )
     command = [sys.executable, "-S", "-c", code]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
     assert result.returncode == 0, result.stderr
     assert len(result.stdout.strip()) == 16
 

@@ -17,6 +17,7 @@ from tasks.frameworks.job import Item, Job, Result, Task, read_result, result_of
 from tasks.frameworks.process import Framework, FrameworkFailed, Frameworks
 from tasks.host import process_group
 from tasks.host.process_group import peak_bytes, variables_of
+from tests.busy_machine import PATIENCE_S
 from tests.tasks.test_cell import wait_until
 
 ITEMS = tuple(Item(f"item-{index}", "?", (), "A", "", {}) for index in range(4))
@@ -180,7 +181,7 @@ def adapter(python: Path, module: str, folder: Path, env: Mapping[str, str] | No
         yield Adapter(process, folder)
         assert process.stdin
         process.stdin.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=PATIENCE_S) == 0
 
 
 def test_a_failed_job_or_one_that_cant_be_read_is_an_error_and_the_next_one_is_served(tmp_path: Path) -> None:
@@ -227,7 +228,7 @@ def test_who_carries_another_variable_too_can_be_left_out() -> None:
     assert sorted(process_group.members(group)) == sorted(process.pid for process in own)
     assert process_group.members(group, without=process_group.ENGINE_VARIABLE) == [own[0].pid]
     process_group.stop(group, terminate=[own[0].pid], grace_s=0.0)
-    assert [process.wait(60) for process in own] == [-signal.SIGTERM, -signal.SIGKILL]
+    assert [process.wait(PATIENCE_S) for process in own] == [-signal.SIGTERM, -signal.SIGKILL]
 
 
 def test_a_peak_stays_when_the_memory_was_given_back_and_peaks_add_up() -> None:

@@ -17,6 +17,7 @@ from tasks.host import environment_spec, environments
 from tasks.host.bounds import Bound
 from tasks.host.environment_install import Installer, UntoldError, for_uv, make_importable
 from tasks.host.environment_spec import ENVIRONMENTS, InstallError, check_machine, pins_in
+from tests.busy_machine import PATIENCE_S
 from tests.tasks.test_cell import wait_until
 
 BACKEND = """
@@ -74,7 +75,7 @@ class Clone:
 
     def ensure(self) -> Path:
         with self.start() as process:
-            out, err = process.communicate(timeout=240)
+            out, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, err
         return Path(out.rstrip("\n"))
 
@@ -139,7 +140,7 @@ def test_two_at_once_install_once(clone: Clone) -> None:
             assert second.stderr is not None
             assert "another process is making it" in second.stderr.readline()
             clone.hold.unlink()
-            paths = {process.communicate(timeout=240)[0] for process in (first, second)}
+            paths = {process.communicate(timeout=PATIENCE_S)[0] for process in (first, second)}
     assert len(paths) == 1 and clone.builds() == 1
 
 
@@ -147,7 +148,7 @@ def test_two_at_once_install_once(clone: Clone) -> None:
 def test_a_failing_requirement_ends_in_one_clear_line(clone: Clone) -> None:
     clone.pin("missing @ file:///nowhere/missing-1-py3-none-any.whl")
     with clone.start() as process:
-        out, err = process.communicate(timeout=240)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, clone.folders()) == (1, "", [])
     line = err.splitlines()[-1]
     assert line.startswith("specsweep: the node environment cannot be made: uv: ")
@@ -159,7 +160,7 @@ def test_a_cache_that_can_not_be_written_to_is_told_once_however_many_are_asked_
     (tmp_path / "file").touch()
     argv = [sys.executable, "-I", environments.__file__, "python", "control", "node"]
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "file")}
-    said = subprocess.run(argv, stderr=subprocess.PIPE, text=True, env=env, timeout=240, check=False).stderr
+    said = subprocess.run(argv, stderr=subprocess.PIPE, text=True, env=env, timeout=PATIENCE_S, check=False).stderr
     [line] = said.splitlines()
     assert f"{tmp_path}/file" in line and "set XDG_CACHE_HOME to" in line
 

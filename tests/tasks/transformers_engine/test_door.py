@@ -23,6 +23,7 @@ from tasks.transformers_engine.asked import Asked
 from tasks.transformers_engine.door import Server
 from tasks.transformers_engine.turns import Counters, Logprob, Turns
 from tasks.transformers_engine.writing import CHANNELS, Channel, Text, Writer
+from tests.busy_machine import PATIENCE_S
 
 K = 4
 MODEL, TECHNIQUE, AR = load_model("tiny-gemma4"), load_technique("draft_model"), load_technique("ar")
@@ -71,7 +72,7 @@ class FakeGenerator:
         answer = answer[:max_tokens]
         written: list[int] = []
         while len(written) < len(answer):
-            assert self.may_go_on.wait(30)
+            assert self.may_go_on.wait(PATIENCE_S)
             if self.fails is not None:
                 raise self.fails
             drafted = min(self.k or 0, len(answer) - len(written) - 1)
@@ -258,7 +259,7 @@ async def test_an_error_is_told_and_a_card_that_is_lost_ends_the_engine(serve: S
     assert not served.died.is_set()
     served.generator.fails = RuntimeError("CUDA error: an illegal memory access was encountered")
     assert served.http.post("/v1/chat/completions", json=ask("x")).status_code == 500
-    assert served.died.wait(30)
+    assert served.died.wait(PATIENCE_S)
     assert "ValueError: shapes differ" in capfd.readouterr().err, "the engine's log has the cause"
 
 

@@ -11,13 +11,14 @@ import pytest
 from tasks.wire import connection
 from tasks.wire.connection import Arrivals, Patience
 from tasks.wire.transport import Transport
+from tests.busy_machine import PATIENCE_S
 from tests.tasks.wire.scripted_server import OK, Play, Scripted, close, hang, moved_by_hand, then_close
 
 
 @asynccontextmanager
 async def talking(*script: bytes | Play) -> AsyncIterator[tuple[httpx.AsyncClient, Transport, Scripted]]:
     """A client, its wire, and a server that plays `script`; they have 30 s."""
-    async with asyncio.timeout(30), Scripted(*script) as server:
+    async with asyncio.timeout(PATIENCE_S), Scripted(*script) as server:
         wire = Transport()
         async with httpx.AsyncClient(base_url=server.url, transport=wire, trust_env=False) as client:
             yield client, wire, server
@@ -108,7 +109,7 @@ async def test_a_get_on_a_connection_that_the_server_closes_is_sent_anew_once_an
 async def test_a_connection_that_the_server_closed_between_two_windows_is_replaced_before_the_next() -> None:
     async with talking(then_close(OK), OK) as (client, wire, server):
         await client.post("/a", content=b"{}")
-        await asyncio.wait_for(server.gone.wait(), 10)  # the client has seen the end and hung up, too
+        await asyncio.wait_for(server.gone.wait(), PATIENCE_S)  # the client has seen the end and hung up, too
         await wire.connect(client.base_url, 1)
         assert (await client.post("/b", content=b"{}")).content == b"ok"
         assert server.connections == 2

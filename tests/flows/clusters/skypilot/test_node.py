@@ -20,6 +20,7 @@ from configs.checkout import ROOT
 from flows.clusters.skypilot.carried import carried, values_of
 from flows.clusters.skypilot.task_file import TaskFileError, load_task, require_no_keys_in_mounts
 from flows.terminal.doctor import node_keys, policy
+from tests.busy_machine import PATIENCE_S
 from tests.command_lines import SecretWatch
 from tests.tasks.test_cell import wait_until
 from warehouse.ledger.store.s3 import S3Store
@@ -39,10 +40,10 @@ def test_setup_finds_what_is_there_and_a_failed_runner_names_its_code(
     repo_root: Path, node_python: Path, tmp_path: Path
 ) -> None:
     setup = _as_sky_does(repo_root, tmp_path / "setup.sh", "exec bin/node setup")
-    said, _ = setup.communicate(timeout=240)
+    said, _ = setup.communicate(timeout=PATIENCE_S)
     assert setup.returncode == 0 and str(node_python) in said
     run = _as_sky_does(repo_root, tmp_path / "run.sh", "exec bin/node run", SPECSWEEP_STORE=str(tmp_path / "store"))
-    said, _ = run.communicate(timeout=240)
+    said, _ = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 1
     assert "no-such-run" in said and said.splitlines()[-1] == "specsweep: node runner ended with code 1"
 
@@ -51,7 +52,7 @@ def test_setup_finds_what_is_there_and_a_failed_runner_names_its_code(
 def test_what_it_cannot_do_fails_the_setup(repo_root: Path, tmp_path: Path, wanted: str) -> None:
     env = {"HOME": str(tmp_path), "SPECSWEEP_ENGINE_PATCH": "no/such/folder", "SPECSWEEP_VLLM": "vllm==0.32.0"}
     process = _as_sky_does(repo_root, tmp_path / "setup.sh", f"bin/node {wanted} && exec bin/node setup", **env)
-    process.communicate(timeout=240)
+    process.communicate(timeout=PATIENCE_S)
     assert process.returncode != 0
 
 

@@ -25,6 +25,7 @@ from flows.clusters.skypilot.cluster import SkyCluster
 from flows.clusters.skypilot.launch_watch import LaunchBounds
 from flows.clusters.skypilot.server import SkyUnavailable
 from sky import exceptions
+from tests.busy_machine import PATIENCE_S
 from tests.tasks.test_cell import wait_until
 from warehouse.ledger.outcomes import Ended
 
@@ -94,7 +95,7 @@ class Dumb:
 
     def ask(self, *asked: object, **how: object) -> Job:
         self.asked += 1
-        assert self.wakes.wait(60), "its questions are waited for"
+        assert self.wakes.wait(PATIENCE_S), "its questions are waited for"
         return Job(1, "FAILED_DRIVER")
 
 

@@ -13,6 +13,7 @@ import pytest
 from configs.checkout import ROOT
 from tasks.family.members import DONE_FILE
 from tasks.family.training.recipe import missing
+from tests.busy_machine import PATIENCE_S
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(8)]
 
@@ -95,7 +96,7 @@ def test_only_what_is_missing_is_trained(engine_python: Path, family: tuple[Path
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_children(training: "subprocess.Popen[str]", tmp_path: Path, number: int, code: int) -> None:
     training.send_signal(number)
-    assert training.wait(timeout=30) == code
+    assert training.wait(timeout=PATIENCE_S) == code
     assert processes_about(tmp_path) == []
     assert {entry.name for entry in tmp_path.iterdir()} == {".lock"}
 
@@ -103,7 +104,7 @@ def test_a_signal_ends_the_children(training: "subprocess.Popen[str]", tmp_path:
 def test_children_of_a_killed_builder_end_by_themselves(training: "subprocess.Popen[str]", tmp_path: Path) -> None:
     training.kill()
     training.wait()
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + PATIENCE_S
     while processes_about(tmp_path) and time.monotonic() < deadline_s:
         time.sleep(0.2)
     assert processes_about(tmp_path) == []

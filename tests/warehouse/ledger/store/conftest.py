@@ -14,6 +14,7 @@ from botocore.config import Config
 from configs.checkout import ROOT
 from tasks.engine.server import free_port
 from tasks.host.environments import ensure
+from tests.busy_machine import PATIENCE_S
 
 KEYS = {"AWS_ACCESS_KEY_ID": "testaccesskey", "AWS_SECRET_ACCESS_KEY": "testsecretkey1"}
 KEYS |= {"AWS_DEFAULT_REGION": "us-east-1"}
@@ -39,7 +40,7 @@ class S3Server:
         with self.log.open("ab") as log:
             env = os.environ | self.env
             self.process = subprocess.Popen(self.argv, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             assert self.process.poll() is None, self.log.read_text()[-2000:]
             try:

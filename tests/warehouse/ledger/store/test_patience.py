@@ -12,7 +12,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from configs.errors import SpecsweepError
-from tests.busy_machine import BUSY_MACHINE
+from tests.busy_machine import BUSY_MACHINE, PATIENCE_S
 from tests.fake_run import FakeRun
 from tests.warehouse.ledger.store.conftest import BUCKET, S3Server
 from tests.warehouse.ledger.store.fake_google import Fake, serving
@@ -174,7 +174,7 @@ def test_who_must_end_waits_for_seconds(store: Store, moody: type[MoodyS3], s3_e
             assert not waiting.done()
         store.hurry()
         with pytest.raises(StoreAway):
-            waiting.result(timeout=60)
+            waiting.result(timeout=PATIENCE_S)
     with pytest.raises(StoreAway):
         store.get("key")
 
@@ -226,13 +226,13 @@ def test_a_server_killed_in_the_middle_loses_nothing(
     run = FakeRun(tmp_path, "mtp", store_url=f"s3://{BUCKET}/team/a")
     runner = run.start(node_python, FAKE_ENGINE_TOKEN_S=TOKEN_S)
     parts = f"{run.ledger.step_root(run.key, 'throughput')}/parts"
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + PATIENCE_S
     while len(run.ledger.store.list(parts)) < 3:
         assert time.monotonic() < deadline and runner.poll() is None, "no parts arrived"
         time.sleep(0.05)
     s3_server.kill()
     s3_server.start()
-    said, _ = runner.communicate(timeout=120)
+    said, _ = runner.communicate(timeout=PATIENCE_S)
     assert runner.returncode == 0, said
     assert_frame_equal(contents(run.store_url), local_contents)
 
