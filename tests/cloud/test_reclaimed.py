@@ -18,7 +18,7 @@ import pytest
 
 from lab.cloud import Lab
 from tests.cloud.checks import fine_again
-from tests.cloud.night import CANARY, STORE_CANARY, Night
+from tests.cloud.night import CANARY, EVAL_ITEMS, STORE_CANARY, Night
 from tests.rented_run import end
 from warehouse.ledger.placement import PlacementEnd
 
@@ -135,7 +135,8 @@ def test_reclaimed_between_the_last_part_and_the_commit(survived: ReclaimedNight
     parity = survived.ledger.read_commit(survived.keys[BEFORE_COMMIT], "parity")
     assert parity is not None and parity.attempt == 2
     assert any("-0001-" in part.key for part in parity.parts), "rows of the lost node are in the commit"
-    assert _asked_as_often(survived, BEFORE_COMMIT), "nothing was measured again"
+    # A node whose commit hangs for long measures on, so what it asks for its last step may be lost with it.
+    assert _asked_as_often(survived, BEFORE_COMMIT, until_parity=True), "nothing was measured again"
 
 
 def test_reclaimed_while_it_goes_down(survived: ReclaimedNight) -> None:
@@ -195,13 +196,15 @@ def _ends(night: Night) -> list[PlacementEnd]:
     return [story.end for cell in range(len(night.keys)) for story in night.stories(cell) if story.end]
 
 
-def _asked_as_often(night: Night, cell: int) -> bool:
+def _asked_as_often(night: Night, cell: int, *, until_parity: bool = False) -> bool:
     """Whether what a cell and the undisturbed one were both asked was asked of both as often.
 
     Either may have been asked more besides: a window whose client was starved is measured again, with new prompts.
     """
-    ours, calm = Counter(night.requests(cell)), Counter(night.requests(GOING_DOWN))
-    return all(ours[prompt] == calm[prompt] for prompt in ours.keys() & calm.keys())
+    asked = night.requests(GOING_DOWN)
+    last = {*asked[-EVAL_ITEMS:]} if until_parity else set[str]()
+    ours, calm = Counter(night.requests(cell)), Counter(asked)
+    return all(ours[prompt] == calm[prompt] for prompt in ours.keys() & calm.keys() - last)
 
 
 @pytest.mark.parametrize("phase", ["bin/node setup", "bin/node run", "tasks.cell", "fake_engine.py"])

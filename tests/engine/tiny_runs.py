@@ -7,7 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,11 +80,11 @@ class TinyRun:
         return [pid for pid in processes_with(str(self.state)) if word in command_of(pid)]
 
     def kill(self, *words: str) -> None:
-        """End all processes with these words, none before all are found: one that is left would end the others."""
+        """End all processes with these words, all frozen first: one that saw another end would end the rest kindly."""
         pids = [self.processes(word) for word in words]
         assert all(pids), f"no process of the run for one of {words}: {pids}"
-        for pid in chain(*pids):
-            os.kill(pid, signal.SIGKILL)
+        for number, pid in product((signal.SIGSTOP, signal.SIGKILL), chain(*pids)):
+            os.kill(pid, number)
 
 
 LOAD = ("step", "condition", "mode")
