@@ -154,6 +154,7 @@ def cut(reasoning: str, text: str, stop: list[str]) -> tuple[str | None, str | N
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    in_flight = False
 
     def log_message(self, *_: Any) -> None:
         return
@@ -170,10 +171,17 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(404, "text/plain", "")
 
     def do_POST(self) -> None:
+        self.in_flight = True
         enter(+1)
         try:
             self.answer()
         finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Before an answer's last bytes: whoever has read them may ask again before we do anything else."""
+        if self.in_flight:
+            self.in_flight = False
             enter(-1)
 
     def answer(self) -> None:
@@ -291,6 +299,7 @@ class Handler(BaseHTTPRequestHandler):
         last = {"choices": [{"delta": {}, "finish_reason": finish}], "usage": fake_faults.accounted(usage)}
         self.event({**last, **metrics_of(tokens, first_s, took_s)})
         book(tokens)
+        self.leave()
         self.wfile.write(b"data: [DONE]\n\n")
 
     def event(self, event: dict[str, Any]) -> None:
@@ -306,6 +315,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(data)))
         self.end_headers()
+        self.leave()
         self.wfile.write(data[: len(data) // 2] if cut else data)
         self.close_connection |= cut
 

@@ -29,8 +29,9 @@ SHARED = (ROOT / "tests/cloud", ROOT / "tests/engine")
 
 
 BUSY = 0.4
-"""Processor seconds of a second of a test without an engine or a cloud: it mostly waits (2026-11-28, 0.1 to 0.6). The
-others compute all the time, and a `quiet` one keeps both processors: nothing runs beside it."""
+"""Processor seconds of a second of a test without an engine or a cloud: it mostly waits (2026-11-28, 0.1 to 0.6). What
+computes more is marked with as many seconds as make that up. An engine and a cloud compute all the time, and a `quiet`
+test keeps both processors: nothing runs beside it."""
 
 
 def commit_of(folder: Path) -> str:

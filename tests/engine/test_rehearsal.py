@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from configs.cell import Cell, Serving
 from configs.checkout import ROOT
 from configs.checks.between_files import PLACES
 from configs.load import SHIPPED, load_engine, load_gpu, load_model, load_precision, load_technique, names
-from configs.step import MeasuredStep
 from configs.vllm_arguments import PINNED, given_by
 from flows.plans import make_plan
 from tasks.host import environments
@@ -26,22 +26,13 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow(110)]
 EVERY_TIME = ("demo", "full")
 """Rehearsed with the core: what newcomers and users of cards run first. The others have 80 cells."""
 
+ByName = Callable[[str], list[Rehearsed]]
+
 OTHERS = tuple(name for name in names("sweeps") if name not in EVERY_TIME)
 
 
-@cache
-def in_one_go(sweeps: tuple[str, ...]) -> dict[str, list[Rehearsed]]:
-    parts = [(name, part) for name in sweeps for part in parts_of(make_plan(name))]
-    found = list(zip(parts, rehearse([part for _, part in parts], SHIPPED, print), strict=True))
-    return {name: [each for (of, _), each in found if of == name] for name in sweeps}
-
-
-def rehearsed(sweep: str) -> list[Rehearsed]:
-    return in_one_go(EVERY_TIME if sweep in EVERY_TIME else OTHERS)[sweep]
-
-
 @pytest.mark.parametrize("sweep", [*(pytest.param(name, marks=pytest.mark.core) for name in EVERY_TIME), *OTHERS])
-def test_the_engine_would_start_every_shipped_cell(sweep: str) -> None:
+def test_the_engine_would_start_every_shipped_cell(rehearsed: ByName, sweep: str) -> None:
     for each in (one for one in rehearsed(sweep) if one.part.is_known):
         assert each.facts is not None, each.part.label
         assert each.refusals == []
@@ -51,7 +42,7 @@ def test_the_engine_would_start_every_shipped_cell(sweep: str) -> None:
 
 
 @pytest.mark.core
-def test_a_sweep_on_a_card_says_what_an_engineer_asks() -> None:
+def test_a_sweep_on_a_card_says_what_an_engineer_asks(rehearsed: ByName) -> None:
     for each in rehearsed("full"):
         facts, cell = each.facts, each.part.cell
         assert facts is not None and facts.weights_bytes is not None and facts.requests is not None
@@ -97,17 +88,27 @@ PLANTED: dict[str, tuple[Callable[[Path], Cell], str, str]] = {
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rehearsed]:
-    h100, steps = load_gpu("h100"), tuple[MeasuredStep, ...]()
-    parts = [Part(make(tmp_path_factory.mktemp("m")), h100, steps, False) for make, _, _ in PLANTED.values()]
-    return dict(zip(PLANTED, rehearse(parts, SHIPPED, print), strict=True))
+def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> ByName:
+    """All that the core asks in one go, as each go starts vLLM; then all others."""
+
+    def planted(fault: str) -> list[Part]:
+        return [Part(PLANTED[fault][0](tmp_path_factory.mktemp("m")), load_gpu("h100"), (), False)]
+
+    @cache
+    def in_one_go(names: tuple[str, ...]) -> dict[str, list[Rehearsed]]:
+        parts = {name: planted(name) if name in PLANTED else parts_of(make_plan(name)) for name in names}
+        found = iter(rehearse([part for each in parts.values() for part in each], SHIPPED, print))
+        return {name: list(islice(found, len(each))) for name, each in parts.items()}
+
+    core = (*EVERY_TIME, *PLANTED)
+    return lambda name: in_one_go(core if name in core else OTHERS)[name]
 
 
 @pytest.mark.core
 @pytest.mark.parametrize("fault", PLANTED)
-def test_what_would_fail_on_the_card_is_one_line(planted: dict[str, Rehearsed], fault: str) -> None:
+def test_what_would_fail_on_the_card_is_one_line(rehearsed: ByName, fault: str) -> None:
     _, argument, value = PLANTED[fault]
-    found = next(each for each in planted[fault].found if each.is_fatal)
+    found = next(each for each in rehearsed(fault)[0].found if each.is_fatal)
     assert (found.argument, found.value[: len(value)]) == (argument, value), found.line
     assert found.limit and found.remedy and "\n" not in found.line
 
@@ -123,8 +124,8 @@ def test_what_is_merely_tight_is_a_remark() -> None:
 
 
 @pytest.mark.core
-def test_another_engine_is_never_refused(planted: dict[str, Rehearsed]) -> None:
-    part = planted["no room for one request"].part
+def test_another_engine_is_never_refused(rehearsed: ByName) -> None:
+    part = rehearsed("no room for one request")[0].part
     other = part.cell.model_copy(update={"engine": load_engine("vllm-own")})
     (found,) = rehearse([part._replace(cell=other)], SHIPPED, print)
     assert found.refusals == []

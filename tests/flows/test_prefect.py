@@ -60,7 +60,7 @@ def committed_once(run: FakeRun) -> None:
     assert len(requests) == len(set(requests))
 
 
-@pytest.mark.slow(62)
+@pytest.mark.slow(180)
 def test_ctrl_c_leaves_no_process_and_the_next_start_goes_on(tmp_path: Path, start_sweep: Sweep) -> None:
     run = FakeRun(tmp_path)
     arguments = ("demo", "--sweep", "sweep.yaml", "--run-id", "r1")  # the flow's process works in the clone
@@ -85,7 +85,7 @@ def test_ctrl_c_leaves_no_process_and_the_next_start_goes_on(tmp_path: Path, sta
     assert third.returncode == 0 and "is measured" in said
 
 
-@pytest.mark.slow(51)
+@pytest.mark.slow(120)
 def test_a_host_that_dies_heals_without_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = FakeRun(tmp_path)
     settings = {
@@ -192,7 +192,7 @@ def replace_automations(session: PrefectSession, silence_s: int) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow(21)
+@pytest.mark.slow(90)
 def test_only_our_flow_runs_are_taken_for_dead_and_they_are_started_again_a_few_times(
     session: PrefectSession, tmp_path: Path
 ) -> None:

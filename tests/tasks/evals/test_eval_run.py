@@ -184,7 +184,7 @@ def left(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> dict[st
     return {lie: (runs[lie], *ended(process)) for lie, process in started.items()}
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(15)
 @pytest.mark.parametrize("lie", THOUGHTS_LEFT)
 def test_thoughts_in_another_format_are_not_graded(lie: str, left: dict[str, tuple[FakeRun, int, str]]) -> None:
     """Every thought says A. Where marks show its end, no guard fires; else the step is suspect. Scores are right."""

@@ -131,7 +131,7 @@ def answered_by(chat: FakeChat) -> Recorded:
     return Recorded([{**row, "prompt_hash": name, "body": body} for name, body in zip(hashes, bodies, strict=True)])
 
 
-@pytest.mark.slow(1)
+@pytest.mark.slow(15)
 @every_entry
 def test_every_item_is_asked_once_as_it_is_and_gets_its_own_answer(asking: Asking) -> None:
     items, entry, chat = asking.items(40), asking.entry, asking.chat
@@ -151,7 +151,7 @@ def test_every_item_is_asked_once_as_it_is_and_gets_its_own_answer(asking: Askin
     assert len(one_by_one.samples) == 6 and all(sample.correct for sample in one_by_one.samples)
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(12)
 @every_entry
 def test_wrong_answers_and_blanks_score_nothing_and_a_blank_is_seen_as_one(asking: Asking) -> None:
     asking.chat.lie = "wrong"

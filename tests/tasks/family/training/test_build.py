@@ -64,6 +64,7 @@ def family(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
     return out, [json.loads(line) for line in result.stdout.splitlines()]
 
 
+@pytest.mark.slow(60)
 def test_all_members_are_complete_and_nothing_else_is_left(family: tuple[Path, list[dict[str, object]]]) -> None:
     out, lines = family
     members = ["target", "draft", "dflash", "mtp"]
