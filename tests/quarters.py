@@ -6,7 +6,7 @@ four. `make test-all` runs everything.
 
 A slow test says about how long it takes, in seconds of the two-core machine: `pytest.mark.slow(30)`. The quarters take
 about the same time. Tests of a cloud and `quiet` ones run one after the other, so they are shared out before the rest.
-Beside other tests a night takes half as long again as alone, and that is what its mark says.
+What has an engine or a cloud is marked with the processor seconds that it and its children spend beside other tests.
 The slow tests of a file stay together, because they share what is made for them. In `tests/cloud` and `tests/engine`
 that takes nearly all of their time. Only what `make test-all` runs is marked.
 """
@@ -30,8 +30,9 @@ SHARED = (ROOT / "tests/cloud", ROOT / "tests/engine")
 
 BUSY = 0.4
 """Processor seconds of a second of a test without an engine or a cloud: it mostly waits (2026-11-28, 0.1 to 0.6). What
-computes more is marked with as many seconds as make that up. An engine and a cloud compute all the time, and a `quiet`
-test keeps both processors: nothing runs beside it."""
+computes more is marked with as many seconds as make that up, and what waits for minutes says its own share:
+`pytest.mark.slow(420, busy=0.15)`. An engine and a cloud compute all the time. A `quiet` test keeps both processors, as
+nothing runs beside it."""
 
 
 def commit_of(folder: Path) -> str:
@@ -80,15 +81,19 @@ def _by_file(items: Iterable[pytest.Item]) -> dict[Path, list[pytest.Item]]:
 
 
 def _seconds_of(file: Sequence[pytest.Item]) -> float:
-    each = [float(mark.args[0]) for item in file if (mark := item.get_closest_marker("slow")) is not None]
+    each = [float(mark.args[0]) for mark in map(_slow, file) if mark is not None]
     return max(each, default=0.0) if file[0].path.parent in SHARED else sum(each)
 
 
 def _busy_seconds_of(file: Sequence[pytest.Item]) -> float:
     """Of a processor: all of a run together keep both busy from its beginning to its end."""
-    if any(item.get_closest_marker("quiet") for item in file):
-        return 2 * _seconds_of(file)
-    return _seconds_of(file) * (1 if _is(file, "engine", "cloud") else BUSY)
+    own = [mark.kwargs["busy"] for mark in map(_slow, file) if mark is not None and "busy" in mark.kwargs]
+    usual = 2 if any(item.get_closest_marker("quiet") for item in file) else 1 if _is(file, "engine", "cloud") else BUSY
+    return _seconds_of(file) * max(own, default=usual)
+
+
+def _slow(item: pytest.Item) -> pytest.Mark | None:
+    return item.get_closest_marker("slow")
 
 
 def _turn(file: Sequence[pytest.Item]) -> tuple[bool, ...]:

@@ -13,9 +13,9 @@ from tests.quarters import QUARTERS, left_out, quarter_of, slowest_first
 
 
 class Item:
-    def __init__(self, nodeid: str, seconds: float | None, *others: str) -> None:
+    def __init__(self, nodeid: str, seconds: float | None, *others: str, **busy: float) -> None:
         self.nodeid, self.path = nodeid, ROOT / Path(nodeid.partition("::")[0])
-        self._marks = {} if seconds is None else {"slow": pytest.mark.slow(seconds).mark}
+        self._marks = {} if seconds is None else {"slow": pytest.mark.slow(seconds, **busy).mark}
         self._marks |= {name: getattr(pytest.mark, name).mark for name in others}
 
     def get_closest_marker(self, name: str) -> pytest.Mark | None:
@@ -42,10 +42,11 @@ def test_quarters_take_about_the_same_time() -> None:
     assert max(sums) == 500, "no quarter is longer than the longest test alone"
 
 
-def test_a_quiet_test_counts_twice_and_one_that_waits_less_than_once() -> None:
+@pytest.mark.parametrize(("seconds", "busy"), [(300, {}), (600, {"busy": 0.2})])
+def test_a_quiet_test_counts_twice_and_one_that_waits_less_than_once(seconds: float, busy: dict[str, float]) -> None:
     quiet = Item("tests/engine/test_quiet.py::test_rates", 150, "engine", "quiet")
     alone = [Item(f"tests/engine/test_{n}.py::test_it", n, "engine") for n in (201, 199, 198)]
-    waits = Item("tests/flows/test_w.py::test_it", 300)
+    waits = Item("tests/flows/test_w.py::test_it", seconds, **busy)
     assert {quiet.nodeid} in run_by_quarter([quiet, *alone, Item("tests/engine/test_x.py::test_it", 97, "engine")])
     assert {waits.nodeid, alone[-1].nodeid} in run_by_quarter([quiet, *alone, waits])
 

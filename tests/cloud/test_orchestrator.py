@@ -17,7 +17,7 @@ from lab.cloud import Lab
 from tests.cloud.night import Night, orchestrators
 from tests.rented_run import PATIENCE_S
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow(440)]
+pytestmark = [pytest.mark.cloud, pytest.mark.slow(330)]
 
 LAST_COMMIT = "steps/eval-tiny/commit.json"  # held back, no cell gets measured: its node works until the test lets it
 

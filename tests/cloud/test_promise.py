@@ -35,7 +35,7 @@ from warehouse.ledger.placement import Placements
 from warehouse.ledger.store import open_store
 from warehouse.ledger.store.identity import store_id
 
-pytestmark = [pytest.mark.cloud, pytest.mark.reclaimed, pytest.mark.engine, pytest.mark.slow(900)]
+pytestmark = [pytest.mark.cloud, pytest.mark.reclaimed, pytest.mark.engine, pytest.mark.slow(820)]
 
 SAME_WHATEVER_THE_NODE = ["cell_key", *SAME_WHEREVER, "technique"]
 """Columns of the dataset that hold no clock and no place."""

@@ -26,7 +26,7 @@ from warehouse.ledger.owner import owner_name
 from warehouse.ledger.placement import Placements
 from warehouse.ledger.store.identity import store_id
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow(300)]
+pytestmark = [pytest.mark.cloud, pytest.mark.slow(140)]
 
 TASK = """
 resources: {accelerators: "H100:1", use_spot: true, infra: aws/us-east-1/us-east-1a}

@@ -22,7 +22,7 @@ from tests.cloud.night import CANARY, EVAL_ITEMS, STORE_CANARY, Night
 from tests.rented_run import end
 from warehouse.ledger.placement import PlacementEnd
 
-pytestmark = [pytest.mark.cloud, pytest.mark.reclaimed, pytest.mark.slow(760)]
+pytestmark = [pytest.mark.cloud, pytest.mark.reclaimed, pytest.mark.slow(750)]
 
 PROVISIONING, SETUP, LOADING, BEFORE_COMMIT, GOING_DOWN = CELLS = range(5)
 FULL_ZONE = "us-east-1a"

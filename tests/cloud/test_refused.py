@@ -11,7 +11,7 @@ from lab.weather.settings import set_weather
 from tests.cloud.night import Night
 from tests.rented_run import end
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow(60)]
+pytestmark = [pytest.mark.cloud, pytest.mark.slow(35)]
 
 
 def test_a_run_whose_quota_is_0_ends_and_says_why(lab: Lab, tmp_path: Path) -> None:

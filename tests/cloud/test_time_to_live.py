@@ -31,7 +31,7 @@ from tests.command_lines import command_of
 from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import open_store
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow(135)]
+pytestmark = [pytest.mark.cloud, pytest.mark.slow(60)]
 
 TIME_TO_LIVE_S = 90.0
 """Of a machine that is launched here: long enough for SkyPilot to reach it, also where two cores are busy."""

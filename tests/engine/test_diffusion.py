@@ -21,7 +21,7 @@ from tasks.meters import Counters
 from tasks.prompts import Prompt
 from tests.busy_machine import PATIENCE_S
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(100)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(70)]
 
 SCALE = 0.01
 CANVAS, STEPS = 16, 3  # asked of a checkpoint that has 32 tokens and 16 steps

@@ -14,7 +14,7 @@ from tests.busy_machine import PATIENCE_S
 from tests.engine.tiny_runs import accusations, measure, results
 from tests.fake_run import write_sweep
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(180)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(80)]
 
 FILES = {
     "sweep.yaml": """

@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.tiny_runs import SoundTwin, measure, results
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(300)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(390)]
 
 DEPTHS = (0, 256, 512)
 

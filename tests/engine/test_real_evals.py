@@ -30,7 +30,7 @@ from warehouse.ledger.commits import Ledger
 from warehouse.ledger.store import open_store
 from warehouse.ledger.tables import decode
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(250)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(330)]
 
 ITEMS, SMOKE_ITEMS = 150, 5
 

@@ -10,7 +10,7 @@ from tasks.family import members
 from tests.engine.stored_in_int8 import store
 from tests.fake_run import FakeRun
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(60)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(90)]
 
 SWEEP = """
 name: labels

@@ -10,7 +10,7 @@ import pytest
 from configs.prompt_suites import CATEGORIES
 from tests.engine.tiny_runs import SoundTwin, measure, results
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(640)]
 
 
 @pytest.fixture(scope="module")

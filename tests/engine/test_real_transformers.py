@@ -20,7 +20,7 @@ from tests.engine.tiny_runs import SoundTwin, TinyRun, finish, results, start, w
 from warehouse.ledger.commits import rows_in_force
 from warehouse.ledger.timed_tables import REQUESTS
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(190)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(180)]
 
 SERVER = "tasks.transformers_engine"
 

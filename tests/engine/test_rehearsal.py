@@ -21,7 +21,7 @@ from tasks.host import environments
 from tasks.rehearsal.rehearse import Part, Rehearsed, parts_of, rehearse
 from tests.busy_machine import PATIENCE_S
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow(110)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow(55)]
 
 EVERY_TIME = ("demo", "full")
 """Rehearsed with the core: what newcomers and users of cards run first. The others have 80 cells."""

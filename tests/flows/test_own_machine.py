@@ -49,7 +49,7 @@ def own(tmp_path: Path, finish_sweep: Finish) -> Own:
     return Own(tmp_path, finish_sweep)
 
 
-@pytest.mark.slow(16)
+@pytest.mark.slow(45)
 def test_a_card_and_a_vllm_on_the_path_are_all_it_takes(own: Own) -> None:
     own.box.vllm()
     own.run(own.sweep(ON_THE_PATH))
@@ -61,7 +61,7 @@ def test_a_card_and_a_vllm_on_the_path_are_all_it_takes(own: Own) -> None:
     assert "measured already" in own.run(own.sweep(ON_THE_PATH))
 
 
-@pytest.mark.slow(13)
+@pytest.mark.slow(36)
 def test_the_virtual_environment_that_an_engine_names_serves_with_its_own_programs_first(own: Own) -> None:
     vllm = own.box.vllm(name="venv/bin/vllm")
     vllm.write_text(vllm.read_text().replace("exec ", f'echo "$PATH" > {own.folder}/path\nexec '))
@@ -69,7 +69,7 @@ def test_the_virtual_environment_that_an_engine_names_serves_with_its_own_progra
     assert (own.folder / "path").read_text().startswith(f"{vllm.parent}{os.pathsep}")
 
 
-@pytest.mark.slow(14)
+@pytest.mark.slow(39)
 def test_a_container_is_reached_told_and_removed(own: Own) -> None:
     own.box.docker()
     path = own.sweep(engine="command: [docker, run, --gpus, all, an/image]\nenv: {FAKE_ENGINE: honest}")
@@ -90,7 +90,7 @@ NO_VLLM = "no 'vllm' in any folder of the PATH (/", "`environment: /path", "comm
 OLD = "vLLM 0.24.0", "doesn't know --enable-per-request-metrics", "0.25 or newer"
 
 
-@pytest.mark.slow(1)
+@pytest.mark.slow(3)
 @pytest.mark.parametrize(
     ("version", "card", "change", "words"),
     [
@@ -116,7 +116,7 @@ TOO_OLD = "vLLM 0.28.0", "doesn't know --per-request-spec-decode-metrics", "inst
 ONE_CARD = "'--gpus' in the engine's command chooses cards", "choose with CUDA_VISIBLE_DEVICES"
 
 
-@pytest.mark.slow(1)
+@pytest.mark.slow(3)
 @pytest.mark.parametrize(
     ("engine", "words"),
     [
@@ -135,7 +135,7 @@ def test_an_engine_that_is_not_there_is_one_line_with_the_remedy(own: Own, engin
     own.refused(own.sweep(engine=engine), words)
 
 
-@pytest.mark.slow(2)
+@pytest.mark.slow(6)
 @pytest.mark.parametrize(
     ("field", "words"),
     [
@@ -154,7 +154,7 @@ def test_what_a_technique_needs_of_its_engine_is_looked_for(own: Own, field: str
     assert ("no_such_package" in said) == ("package" in field), "left out, with its reason"
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(8)
 def test_without_a_driver_a_named_card_is_believed_and_auto_is_not(own: Own) -> None:
     (own.box.folder / "nvidia-smi").unlink()
     assert "gpu: auto found no card here" in own.run(own.sweep(ON_THE_PATH), code=1)

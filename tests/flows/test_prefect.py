@@ -60,7 +60,7 @@ def committed_once(run: FakeRun) -> None:
     assert len(requests) == len(set(requests))
 
 
-@pytest.mark.slow(180)
+@pytest.mark.slow(198)
 def test_ctrl_c_leaves_no_process_and_the_next_start_goes_on(tmp_path: Path, start_sweep: Sweep) -> None:
     run = FakeRun(tmp_path)
     arguments = ("demo", "--sweep", "sweep.yaml", "--run-id", "r1")  # the flow's process works in the clone
@@ -85,7 +85,7 @@ def test_ctrl_c_leaves_no_process_and_the_next_start_goes_on(tmp_path: Path, sta
     assert third.returncode == 0 and "is measured" in said
 
 
-@pytest.mark.slow(120)
+@pytest.mark.slow(132)
 def test_a_host_that_dies_heals_without_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = FakeRun(tmp_path)
     settings = {
@@ -192,7 +192,7 @@ def replace_automations(session: PrefectSession, silence_s: int) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow(90)
+@pytest.mark.slow(99)
 def test_only_our_flow_runs_are_taken_for_dead_and_they_are_started_again_a_few_times(
     session: PrefectSession, tmp_path: Path
 ) -> None:
@@ -224,7 +224,7 @@ def test_only_our_flow_runs_are_taken_for_dead_and_they_are_started_again_a_few_
             team.kill()
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(11)
 def test_a_silence_that_prefect_finds_twice_does_not_end_a_sweep(session: PrefectSession) -> None:
     """A busy server of Prefect's does, and the second crash meets a run that already waits for its next start."""
     silence_s = 3600  # none of these runs may be found silent by the server itself
@@ -240,7 +240,7 @@ def test_a_silence_that_prefect_finds_twice_does_not_end_a_sweep(session: Prefec
     assert state_of(session, broken)["name"] == "Crashed", "what can't start would be scheduled for ever"
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(6)
 def test_the_automations_wait_for_the_slowest_of_our_heartbeats(session: PrefectSession) -> None:
     automate = partial(run_python, "-m", "flows.automations", env=session.env)
     done = automate()
@@ -260,7 +260,7 @@ def test_the_automations_wait_for_the_slowest_of_our_heartbeats(session: Prefect
         api(session, "PATCH", f"deployments/{full['id']}", {"job_variables": full["job_variables"]})
 
 
-@pytest.mark.slow(12)
+@pytest.mark.slow(13)
 @pytest.mark.parametrize(
     ("name", "first", "wanted"),
     [
@@ -280,7 +280,7 @@ def test_a_schedule_stays_as_it_was_set(
     assert schedule_of(deployment(session, name)) == wanted
 
 
-@pytest.mark.slow(12)
+@pytest.mark.slow(13)
 def test_deploying_leaves_no_limit_whose_lease_a_running_flow_would_have_to_renew(session: PrefectSession) -> None:
     names = ("sweep/demo", "sweep/full", "sweep/rehearsal", "sweep/nightly", "reap/hourly")
     full = deployment(session, "sweep/full")["id"]

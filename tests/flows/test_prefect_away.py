@@ -124,7 +124,7 @@ def hears_a_cancel(run: FakeRun, session: PrefectSession, flow_run: str) -> None
     assert [attempt.outcome for attempt in run.attempts()] == ["stopped"]
 
 
-@pytest.mark.slow(150)
+@pytest.mark.slow(180)
 def test_a_server_that_is_killed_frozen_locked_and_restarted_ends_nothing_and_a_cancel_is_heard_afterwards(
     tmp_path: Path,
 ) -> None:
@@ -140,7 +140,7 @@ def test_a_server_that_is_killed_frozen_locked_and_restarted_ends_nothing_and_a_
     assert processes_with(str(run.state)) == []
 
 
-@pytest.mark.slow(90)
+@pytest.mark.slow(108)
 def test_a_run_whose_worker_was_killed_hears_a_cancel_denies_a_crash_and_a_second_night_ends_at_once(
     tmp_path: Path,
 ) -> None:

@@ -18,7 +18,7 @@ LEASE_S = 300.0  # of Prefect's deployment limits, renewed every 225 s
 STEPS = ("smoke", "throughput", "parity", "eval-tiny")
 
 
-@pytest.mark.slow(420)
+@pytest.mark.slow(420, busy=0.15)
 def test_a_run_is_measured_and_published_while_the_server_is_away_for_longer_than_any_lease_and_says_so_later(
     tmp_path: Path,
 ) -> None:

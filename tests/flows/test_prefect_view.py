@@ -62,7 +62,7 @@ def task_states(session: PrefectSession, flow_run: str, *awaited: str) -> dict[s
     return states()
 
 
-@pytest.mark.slow(60)
+@pytest.mark.slow(81)
 def test_a_failed_cell_a_suspect_step_and_the_results_are_shown_as_they_are(
     session: PrefectSession, tmp_path: Path
 ) -> None:
@@ -88,7 +88,7 @@ def test_a_failed_cell_a_suspect_step_and_the_results_are_shown_as_they_are(
     assert "file://" not in report["data"]
 
 
-@pytest.mark.slow(45)
+@pytest.mark.slow(61)
 def test_what_a_cancelled_run_has_committed_stays_completed(session: PrefectSession, tmp_path: Path) -> None:
     run = FakeRun(tmp_path)
     flow_run = started(session, run, FAKE_ENGINE_TOKEN_S="0.05")

@@ -48,7 +48,7 @@ QUIET_S = 3.0
 """A fake engine on a busy machine answers within it, and one that dribbles sends less than 64 bytes."""
 
 
-@pytest.mark.slow(8)
+@pytest.mark.slow(6)
 @pytest.mark.parametrize(
     ("lie", "technique", "severity", "reason", "steps"),
     [
@@ -82,7 +82,7 @@ def test_a_fault_is_caught_by_its_code_in_every_timed_step(
         assert all(row["verdict"] != "ok" and all(row["details"]) for row in told)
 
 
-@pytest.mark.slow(7)
+@pytest.mark.slow(6)
 def test_steps_of_k_and_one_tokens_that_are_counted_as_one_token_are_rejected_in_every_stream(
     tmp_path: Path, node_python: Path
 ) -> None:
@@ -106,8 +106,8 @@ def test_steps_of_k_and_one_tokens_that_are_counted_as_one_token_are_rejected_in
 @pytest.mark.parametrize(
     ("lie", "first_chunk"),
     [
-        pytest.param("hides_first", 4, marks=pytest.mark.slow(9)),
-        pytest.param("holds_back", 1, marks=pytest.mark.slow(19)),  # its rate is true: the engine's own clock tells
+        pytest.param("hides_first", 4, marks=pytest.mark.slow(7)),
+        pytest.param("holds_back", 1, marks=pytest.mark.slow(15)),  # its rate is true: the engine's own clock tells
     ],
 )
 def test_first_tokens_that_are_not_sent_as_they_are_made_are_seen(
@@ -123,7 +123,7 @@ def test_first_tokens_that_are_not_sent_as_they_are_made_are_seen(
         assert streamed and all({"late_first_token", "client_starved"} & {*row["reasons"]} for row in streamed)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(8)
 def test_nothing_of_it_fires_on_a_healthy_engine(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "mtp", suite=suite(*STEPS.values()))
     run.measured(node_python, FAKE_ENGINE_TOKEN_S="0.01")
@@ -149,7 +149,7 @@ def test_an_answer_that_is_shorter_than_its_usage_stops_a_load_in_smoke(tmp_path
     assert "token_mismatch" in run.commit("smoke").reasons
 
 
-@pytest.mark.slow(8)
+@pytest.mark.slow(6)
 def test_a_cache_that_counts_nothing_can_not_help_prompts_that_never_repeat(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=suite(THROUGHPUT))
     run.measured(node_python, "caches", FAKE_ENGINE_TOKEN_S="0.005")
@@ -159,7 +159,7 @@ def test_a_cache_that_counts_nothing_can_not_help_prompts_that_never_repeat(tmp_
     assert min(fixed) > 0.4 + 32 * 0.005, "each took the time to read its prompt"
 
 
-@pytest.mark.slow(7)
+@pytest.mark.slow(6)
 def test_a_cache_that_counts_nothing_is_seen_where_prompts_may_come_again(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, suite=suite(LOAD, PROMPTS))
     run.measured(node_python, "caches", FAKE_ENGINE_TOKEN_S="0.005")
@@ -186,7 +186,7 @@ def test_an_engine_that_dies_half_way_leaves_a_cause_and_no_rate(
     assert run.ledger.read_commit(run.key, step) is None
 
 
-@pytest.mark.slow(17)
+@pytest.mark.slow(14)
 def test_an_engine_that_says_no_usage_is_not_measured(tmp_path: Path, node_python: Path) -> None:
     whole, streamed = "no chat completion with its usage", "a stream without usage"
     for name, said in (("throughput", whole), ("load", streamed), ("depth", streamed), ("prompts", whole)):
@@ -202,7 +202,7 @@ PLANTED = {"PYTHONPATH": f"{ROOT / 'tests' / 'tasks' / 'planted'}:{ROOT}"}
 """An environment in which every interpreter first runs the `sitecustomize` there."""
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(4)
 @pytest.mark.parametrize(
     ("lie", "step", "said"),
     [
@@ -224,7 +224,7 @@ def test_an_answer_that_never_ends_is_ended_and_leaves_its_cause_and_no_rate(
     assert processes_with(str(run.counts)) == [], "its engine, which still dribbles, is ended with it"
 
 
-@pytest.mark.slow(22)
+@pytest.mark.slow(18)
 def test_a_client_that_is_held_up_is_never_ok_and_accuses_no_engine(tmp_path: Path, node_python: Path) -> None:
     """Between an answer and the next request it needs a round of its own, which is long beside any answer here."""
     short = "output_tokens: 16, repeats: 2, requests: 8, concurrency: 2"
@@ -239,7 +239,7 @@ def test_a_client_that_is_held_up_is_never_ok_and_accuses_no_engine(tmp_path: Pa
         assert {reason for row in judged for reason in row["reasons"]} <= KEPT_WAITING, judged
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(3)
 @pytest.mark.parametrize("jump_s", [-3600, 3600])
 def test_a_wall_clock_that_jumps_changes_no_figure(tmp_path: Path, node_python: Path, jump_s: int) -> None:
     run, jumped = FakeRun(tmp_path, suite=suite(THROUGHPUT)), tmp_path / "jumped"

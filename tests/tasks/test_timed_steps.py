@@ -73,7 +73,7 @@ def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
 
 
-@pytest.mark.slow(1)
+@pytest.mark.slow(2)
 @pytest.mark.parametrize(("cell", "counted_after_s"), [("ar", 0.0), ("mtp", 0.0), ("mtp", 0.5)])
 def test_a_healthy_engine_is_ok(
     tmp_path: Path, request: pytest.FixtureRequest, case: Case, cell: str, counted_after_s: float
@@ -87,7 +87,7 @@ def test_a_healthy_engine_is_ok(
     assert done.told[-1].percent == 100
 
 
-@pytest.mark.slow(1)
+@pytest.mark.slow(2)
 def test_a_killed_step_goes_on_behind_the_last_finished_condition(tmp_path: Path, mtp: PlannedCell, case: Case) -> None:
     """What it had begun is measured again, whole, in one start of the engine; what is left of it stays readable."""
     sent = case.warm_up + case.timed + case.into_second
@@ -102,7 +102,7 @@ def test_a_killed_step_goes_on_behind_the_last_finished_condition(tmp_path: Path
     assert {row["attempt"] for row in third.windows} == {1, 2}, "nothing is left to measure"
 
 
-@pytest.mark.slow(1)
+@pytest.mark.slow(2)
 def test_another_machine_measures_everything_itself(tmp_path: Path, mtp: PlannedCell, case: Case) -> None:
     with pytest.raises(Unanswered):
         measured(tmp_path, mtp, case.spec, prepare=dies_after(case.warm_up + case.timed + case.into_second))
@@ -122,7 +122,7 @@ def hits(client: FakeClient) -> None:
     client.text = hitting  # type: ignore[method-assign]
 
 
-@pytest.mark.slow(1)
+@pytest.mark.slow(2)
 @pytest.mark.parametrize(
     ("prepare", "reason"),
     [(changed(accepted=lambda _: 0.0), "dead_draft"), (hits, "prefix_cache_hit")],
@@ -136,7 +136,7 @@ def test_what_the_engine_gives_away_rejects_every_condition(
     assert done.verdicts == {"rejected"}
 
 
-@pytest.mark.slow(1)
+@pytest.mark.slow(2)
 @pytest.mark.parametrize(
     ("at", "said"),
     [
@@ -158,7 +158,7 @@ def test_a_request_that_failed_rejects_what_was_measured_beside_it_and_nothing_e
     assert rejected and len(rejected) == len(done.said) / 2
 
 
-@pytest.mark.slow(1)
+@pytest.mark.slow(2)
 def test_no_window_waits_for_a_kernel_of_another_length_of_prompt(tmp_path: Path, ar: PlannedCell, case: Case) -> None:
     """Seen on two H200s: the first 8k prompt of an odd number of tokens took .9 to 1.3 s more than the others."""
     done = measured(tmp_path, ar, case.spec, prepare=changed(compiles_s=50.0))
@@ -190,7 +190,7 @@ def counts(tokens: Callable[[int], int] | None) -> Prepare:
     return prepare
 
 
-@pytest.mark.slow(1)
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("name", ["load", "prompts"])
 @pytest.mark.parametrize(("tokens", "reasons"), [(lambda n: n + 64, {"prompt_length"}), (None, set())])
 def test_prompts_of_somebody_else_are_read_at_the_length_that_they_have(

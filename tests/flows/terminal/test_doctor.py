@@ -77,7 +77,7 @@ def moto_cloud(doctor: Doctor) -> Iterator[Doctor]:
     server.stop()
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(7)
 def test_a_laptop_without_a_cloud_gets_remarks_and_exit_code_0(doctor: Doctor) -> None:
     checks, _ = doctor()
     server = checks["SkyPilot API server"]
@@ -90,7 +90,7 @@ def test_a_laptop_without_a_cloud_gets_remarks_and_exit_code_0(doctor: Doctor) -
     assert not list((doctor.home / ".sky").glob("api_server*")), "it started a server"
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(9)
 def test_where_a_cloud_is_set_up_it_shows_offers_with_prices_and_no_secret(moto_cloud: Doctor) -> None:
     checks, printed = moto_cloud()
     assert checks["cloud AWS"]["detail"] == "enabled"
@@ -105,7 +105,7 @@ def test_where_a_cloud_is_set_up_it_shows_offers_with_prices_and_no_secret(moto_
     assert "no rented node can reach it" in checks["store s3://sweeps/prefix: reachable from nodes"]["detail"]
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(7)
 def test_a_store_that_cannot_be_opened_is_a_problem_and_the_rest_is_still_told(doctor: Doctor) -> None:
     doctor.store = "gs://bucket/prefix"
     checks, _ = doctor(code=1)
@@ -113,7 +113,7 @@ def test_a_store_that_cannot_be_opened_is_a_problem_and_the_rest_is_still_told(d
     assert "SkyPilot" in checks and checks["SkyPilot"]["ok"]
 
 
-@pytest.mark.slow(26)
+@pytest.mark.slow(46)
 def test_what_the_next_command_makes_is_a_remark_and_a_dead_server_a_problem(doctor: Doctor, tmp_path: Path) -> None:
     doctor.env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     checks, _ = doctor()
@@ -127,7 +127,7 @@ def test_what_the_next_command_makes_is_a_remark_and_a_dead_server_a_problem(doc
     assert not checks["SkyPilot API server"]["ok"] and checks["SkyPilot API server"]["remedy"]
 
 
-@pytest.mark.slow(22)
+@pytest.mark.slow(38)
 def test_a_machine_with_a_card_shows_card_driver_memory_and_vllm(doctor: Doctor, tmp_path: Path) -> None:
     box = doctor.box
     box.card("NVIDIA H200", 20480, apps="echo 'GPU-aaaa, 4711, 20000, /usr/bin/python3'")
@@ -147,7 +147,7 @@ def test_a_machine_with_a_card_shows_card_driver_memory_and_vllm(doctor: Doctor,
     assert f"the one in {tmp_path}/hub/token" in checks["secret HF_TOKEN"]["detail"] and CANARY not in said
 
 
-@pytest.mark.slow(22)
+@pytest.mark.slow(38)
 def test_a_card_that_no_file_knows_and_an_old_vllm_are_remarks(doctor: Doctor) -> None:
     doctor.box.card("NVIDIA Z9")
     doctor.box.vllm("0.24.0")
@@ -159,7 +159,7 @@ def test_a_card_that_no_file_knows_and_an_old_vllm_are_remarks(doctor: Doctor) -
     assert all(flag in old["remedy"] for flag in ("--enable-per-request-metrics", "--per-request-spec-decode-metrics"))
 
 
-@pytest.mark.slow(11)
+@pytest.mark.slow(19)
 def test_a_driver_that_shows_no_card_is_a_problem_and_so_is_a_vllm_that_does_not_start(doctor: Doctor) -> None:
     doctor.box.dead_driver()
     doctor.box.vllm("")
@@ -250,7 +250,7 @@ def test_each_image_that_cannot_be_pinned_is_told(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(9)
 @pytest.mark.parametrize(("enabled", "ok"), [(["GCP"], False), (["AWS", "GCP"], True)])
 def test_what_a_remote_server_lacks_has_a_remedy_and_a_quota_nobody_tells_hides_no_offer(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, enabled: list[str], ok: bool
@@ -274,7 +274,7 @@ def test_what_a_remote_server_lacks_has_a_remedy_and_a_quota_nobody_tells_hides_
     assert checks["quota"] == ("quota", False, "no answer within 1 s", "ask again", False)
 
 
-@pytest.mark.slow(9)
+@pytest.mark.slow(16)
 def test_a_sweep_that_cannot_run_says_every_reason_at_once(
     doctor: Doctor, tmp_path: Path, outside: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,7 +301,7 @@ def test_a_sweep_that_cannot_run_says_every_reason_at_once(
     assert not [name for name in checks if name.startswith(("GPU", "environment", "demo", "vLLM"))], "it is rented"
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(18)
 @pytest.mark.parametrize(
     ("most_usd_h", "quota", "bad"), [(12.0, 16.0, None), (12.0, 0.0, "quota"), (0.5, 16.0, "offers")]
 )
@@ -331,7 +331,7 @@ def test_a_sweep_is_held_against_its_own_task_and_account(
     assert bad != "quota" or "P5 Spot" in checks["quota"]["remedy"]
 
 
-@pytest.mark.slow(8)
+@pytest.mark.slow(14)
 def test_a_sweep_of_this_machine_needs_no_cloud_and_no_bucket(doctor: Doctor) -> None:
     checks, _ = doctor(0, "transformers-tiny")
     assert checks["this machine"]["ok"] and checks["datasets"]["ok"]

@@ -25,7 +25,7 @@ BROKEN_CELL = "  - {model: fake-model, precision: fp8, technique: ar, serving: {
 
 
 @pytest.mark.core
-@pytest.mark.slow(45)
+@pytest.mark.slow(90)
 def test_a_sweep_is_measured_published_and_not_measured_again(tmp_path: Path, finish_sweep: Finish) -> None:
     run = ("run", write_user_configs(tmp_path, "mtp"), "--run-id", "r1")
     said = finish_sweep(*run)
@@ -44,7 +44,7 @@ def test_a_sweep_is_measured_published_and_not_measured_again(tmp_path: Path, fi
     assert prompt in map(json.loads, sent.splitlines()), "as it was sent, though no engine is there to count its tokens"
 
 
-@pytest.mark.slow(34)
+@pytest.mark.slow(68)
 def test_a_sweep_of_the_users_folder_is_measured_forwards_and_then_back_on_one_machine_with_ar_between(
     tmp_path: Path, finish_sweep: Finish
 ) -> None:
@@ -60,7 +60,7 @@ def test_a_sweep_of_the_users_folder_is_measured_forwards_and_then_back_on_one_m
     assert "7 of 7 steps" in finish_sweep("status")
 
 
-@pytest.mark.slow(31)
+@pytest.mark.slow(62)
 def test_one_cells_failure_does_not_stop_the_others(tmp_path: Path, finish_sweep: Finish) -> None:
     sweep = write_user_configs(tmp_path, "ar")
     sweep.write_text(sweep.read_text().replace("cells:\n", "max_attempts: 1\ncells:\n" + BROKEN_CELL))
@@ -71,7 +71,7 @@ def test_one_cells_failure_does_not_stop_the_others(tmp_path: Path, finish_sweep
     assert set(frame["precision"]) == {"bf16"} and "eval-tiny" in frame["step"].to_list()
 
 
-@pytest.mark.slow(2)
+@pytest.mark.slow(4)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -132,7 +132,7 @@ def test_one_cell_is_no_cells(tmp_path: Path, finish_sweep: Finish) -> None:
     assert "\n1 cell, 4 steps to measure" in finish_sweep("plan", write_user_configs(tmp_path, "ar"))
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(12)
 def test_help_shows_examples(finish_sweep: Finish) -> None:
     for command in ("plan", "run", "demo", "status", "report", "doctor", "reproduce"):
         assert "Example" in finish_sweep(command, "--help"), command
@@ -149,7 +149,7 @@ def test_plan_full_prints_the_matrix_without_a_store(finish_sweep: Finish, tmp_p
 WHY = "the engine died: ValueError: the fake engine refuses these arguments"
 
 
-@pytest.mark.slow(56)
+@pytest.mark.slow(112)
 def test_a_cell_that_does_not_start_is_a_row_with_its_reason_until_it_is_measured(
     tmp_path: Path, finish_sweep: Finish
 ) -> None:
@@ -190,7 +190,7 @@ steps:
 """
 
 
-@pytest.mark.slow(19)
+@pytest.mark.slow(38)
 def test_requests_that_failed_end_the_command_with_a_code_of_their_own(tmp_path: Path, finish_sweep: Finish) -> None:
     name = write_user_configs(tmp_path, "ar", SUITE)
     for command in (("run", name), ("run", name), ("demo", "--sweep", name)):  # measured, and twice found measured
@@ -203,7 +203,7 @@ def test_requests_that_failed_end_the_command_with_a_code_of_their_own(tmp_path:
         assert "fake-model bf16 ar, short c=1 (request_failed)" in line and "once" not in line
 
 
-@pytest.mark.slow(15)
+@pytest.mark.slow(30)
 @pytest.mark.parametrize(("lie", "code"), [("honest", 0), ("short", 4), ("cache_hits", 0)])
 def test_answers_that_are_too_short_count_and_other_faults_do_not(
     tmp_path: Path, finish_sweep: Finish, lie: str, code: int

@@ -64,7 +64,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> Mea
 
 
 @pytest.mark.core
-@pytest.mark.slow(22)
+@pytest.mark.slow(33)
 def test_all_three_frameworks_commit_every_answer_and_where_it_came_from(measured: Measured) -> None:
     assert {spec.framework for spec in measured.evals} == {"lm-eval", "inspect", "hret"}
     for spec in measured.evals:
@@ -102,7 +102,7 @@ def test_whatever_a_framework_says_the_engine_hears_the_steps_sampling_and_no_st
     assert all(body["chat_template_kwargs"] == {"enable_thinking": True} for body in measured.bodies)
 
 
-@pytest.mark.slow(24)
+@pytest.mark.slow(36)
 def test_two_answers_to_an_item_have_two_seeds_and_count_as_one_item(measured: Measured) -> None:
     questions = {row["messages"] for row in measured.rows("eval-gpqa", "exchanges")}
     asked = Counter((canonical(body["messages"]), body["seed"]) for body in measured.bodies)
@@ -141,7 +141,7 @@ LIES = {
 """A lie, the reason that it is rejected for, and what is said of an answer: GPQA's text may not be spread."""
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("lie", LIES)
 def test_the_gate_stops_a_cell_and_shows_an_answer(lie: str, refused: dict[str, tuple[FakeRun, int, str]]) -> None:
     run, code, said = refused[lie]
@@ -184,7 +184,7 @@ def left(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> dict[st
     return {lie: (runs[lie], *ended(process)) for lie, process in started.items()}
 
 
-@pytest.mark.slow(15)
+@pytest.mark.slow(22)
 @pytest.mark.parametrize("lie", THOUGHTS_LEFT)
 def test_thoughts_in_another_format_are_not_graded(lie: str, left: dict[str, tuple[FakeRun, int, str]]) -> None:
     """Every thought says A. Where marks show its end, no guard fires; else the step is suspect. Scores are right."""
@@ -222,7 +222,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> list[F
     return found
 
 
-@pytest.mark.slow(14)
+@pytest.mark.slow(21)
 def test_a_worse_model_is_asked_itself_though_a_better_one_answered_the_same_prompts(cells: list[FakeRun]) -> None:
     """lm-eval's own cache names no model; the engine counts who was asked."""
     theirs, ours = ({row["prompt_hash"]: row for row in cell.rows("eval-gpqa", "exchanges")} for cell in cells[:2])
@@ -232,7 +232,7 @@ def test_a_worse_model_is_asked_itself_though_a_better_one_answered_the_same_pro
     assert other == wrong > 0.3 * 96
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(4)
 def test_gpqas_choices_come_in_one_order_in_every_cell_and_state_folder(cells: list[FakeRun]) -> None:
     """lm-eval's own order follows from a process's random state, and then sticks in a cache."""
     asked = [{row["prompt_hash"] for row in cell.rows("eval-gpqa", "exchanges")} for cell in cells]
@@ -309,7 +309,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, node_python: Path) -> Story:
     return Story(tmp_path_factory.mktemp("story"), node_python)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(15)
 def test_an_engine_that_dies_in_the_middle_fails_the_attempt_with_its_own_cause_and_no_blank(story: Story) -> None:
     assert story.died.code == 1
     reason = story.run.attempts()[0].reason
@@ -319,7 +319,7 @@ def test_an_engine_that_dies_in_the_middle_fails_the_attempt_with_its_own_cause_
     assert all(row["body"] and row["finish_reason"] == "stop" for row in story.died.stored)
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(4)
 def test_a_killed_runner_loses_what_was_not_stored_and_leaves_nothing_behind_for_long(story: Story) -> None:
     fresh = len(story.killed.stored) - len(story.died.stored)
     assert FLUSH_ITEMS <= fresh <= KILLED_AFTER < fresh + FLUSH_ITEMS
@@ -327,14 +327,14 @@ def test_a_killed_runner_loses_what_was_not_stored_and_leaves_nothing_behind_for
     assert story.completed.left_running == 0
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(4)
 def test_a_runner_that_is_asked_to_stop_loses_no_answer(story: Story) -> None:
     assert story.stopped.code == 143
     assert len(story.stopped.stored) - len(story.killed.stored) == STOPPED_AFTER
     assert story.stopped.left_running == 0
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(4)
 def test_no_stored_answer_is_asked_for_again_and_the_last_attempt_asks_what_is_missing(story: Story) -> None:
     attempts = [story.died, story.killed, story.stopped, story.completed]
     for before, after in pairwise(attempts):
@@ -344,7 +344,7 @@ def test_no_stored_answer_is_asked_for_again_and_the_last_attempt_asks_what_is_m
     assert [attempt.outcome for attempt in story.run.attempts()] == ["failed", "lost", "stopped", "completed"]
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(4)
 def test_what_four_attempts_put_together_is_one_evaluation(story: Story) -> None:
     assert story.completed.code == 0, story.completed.said
     exchanges = story.run.rows("eval-gpqa", "exchanges")
@@ -355,7 +355,7 @@ def test_what_four_attempts_put_together_is_one_evaluation(story: Story) -> None
     assert {row["attempt"] for row in samples} == {4}, "graded once, over all of them"
 
 
-@pytest.mark.slow(20)
+@pytest.mark.slow(30)
 def test_a_framework_that_gets_no_answers_fails_its_attempt_and_has_no_score(tmp_path: Path, node_python: Path) -> None:
     steps = {"lm-eval": "eval-gpqa", "inspect": "eval-gpqa-inspect", "hret": "eval-haerae"}
     few = ASKED.replace(f"items: {ITEMS}", "items: 8")

@@ -131,7 +131,7 @@ def answered_by(chat: FakeChat) -> Recorded:
     return Recorded([{**row, "prompt_hash": name, "body": body} for name, body in zip(hashes, bodies, strict=True)])
 
 
-@pytest.mark.slow(15)
+@pytest.mark.slow(9)
 @every_entry
 def test_every_item_is_asked_once_as_it_is_and_gets_its_own_answer(asking: Asking) -> None:
     items, entry, chat = asking.items(40), asking.entry, asking.chat
@@ -151,7 +151,7 @@ def test_every_item_is_asked_once_as_it_is_and_gets_its_own_answer(asking: Askin
     assert len(one_by_one.samples) == 6 and all(sample.correct for sample in one_by_one.samples)
 
 
-@pytest.mark.slow(12)
+@pytest.mark.slow(7)
 @every_entry
 def test_wrong_answers_and_blanks_score_nothing_and_a_blank_is_seen_as_one(asking: Asking) -> None:
     asking.chat.lie = "wrong"
@@ -317,7 +317,7 @@ def test_a_grade_job_without_answers_asks_only_whether_grading_could_be_done(run
         run(job_of(CHECKED, tmp_path, (unknown,), do="grade"), CHECKED)
 
 
-@pytest.mark.slow(8)
+@pytest.mark.slow(5)
 @pytest.mark.parametrize("entry", [CHECKED])
 def test_punkt_that_is_missing_is_said_before_anything_is_asked(tmp_path: Path, asking: Asking) -> None:
     nowhere = {"HOME": str(tmp_path), "NLTK_DATA": str(tmp_path), "https_proxy": "http://127.0.0.1:9"}
@@ -347,7 +347,7 @@ def test_what_hret_would_ask_otherwise_is_an_error(asking: Asking, change: dict[
     assert asking.chat.asked == []
 
 
-@pytest.mark.slow(7)
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("entry", [EVALUATIONS["eval-haerae"]])
 def test_hrets_released_backend_answers_wrong_questions_and_messages_show_it(asking: Asking, tmp_path: Path) -> None:
     items = asking.items(40)

@@ -92,7 +92,7 @@ def clone(repo_root: Path, tmp_path: Path) -> Clone:
     return Clone(repo_root, tmp_path)
 
 
-@pytest.mark.slow(14)
+@pytest.mark.slow(6)
 def test_made_once_and_again_only_for_other_pins(clone: Clone) -> None:
     python = clone.ensure()
     assert subprocess.run([python, "-c", "import httpx, yaml"], check=False).returncode == 0
@@ -104,7 +104,7 @@ def test_made_once_and_again_only_for_other_pins(clone: Clone) -> None:
     assert python.exists(), "another clone may still use it"
 
 
-@pytest.mark.slow(44)
+@pytest.mark.slow(18)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_install_is_made_cleanly_by_the_next(clone: Clone, how: signal.Signals) -> None:
     clone.hold.touch()
@@ -131,7 +131,7 @@ def test_ctrl_c_while_it_starts_leaves_no_traceback() -> None:
     assert "Traceback" not in said
 
 
-@pytest.mark.slow(12)
+@pytest.mark.slow(5)
 def test_two_at_once_install_once(clone: Clone) -> None:
     clone.hold.touch()
     with clone.start() as first:
@@ -144,7 +144,7 @@ def test_two_at_once_install_once(clone: Clone) -> None:
     assert len(paths) == 1 and clone.builds() == 1
 
 
-@pytest.mark.slow(16)
+@pytest.mark.slow(6)
 def test_a_failing_requirement_ends_in_one_clear_line(clone: Clone) -> None:
     clone.pin("missing @ file:///nowhere/missing-1-py3-none-any.whl")
     with clone.start() as process:
@@ -227,7 +227,7 @@ def test_an_installer_that_never_ends_is_ended_and_named(
         laid_over(tmp_path, f"laid @ {wheel.as_uri()}")
 
 
-@pytest.mark.slow(11)
+@pytest.mark.slow(4)
 def test_only_for_tests_garbage_is_collected_less_often(tmp_path: Path, wheel: Path) -> None:
     installer = made_of(tmp_path / "made", wheel, "dev", None)
     installer.build()
@@ -238,7 +238,7 @@ def test_only_for_tests_garbage_is_collected_less_often(tmp_path: Path, wheel: P
     assert {name for name, each in ENVIRONMENTS.items() if each.collects_seldom} == {"dev"}
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(2)
 def test_nothing_is_installed_that_is_not_what_was_pinned(tmp_path: Path, wheel: Path) -> None:
     pin, right = f"laid @ {wheel.as_uri()}", hashlib.sha256(wheel.read_bytes()).hexdigest()
     assert laid_over(tmp_path, f"{pin} --hash=sha256:{'0' * 64} --hash=sha256:{right}") == "pip"
@@ -263,7 +263,7 @@ def broken(tmp_path: Path) -> Path:
     return tmp_path / "tools/bin/python"
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(2)
 def test_pip_does_what_uv_can_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wheel: Path, broken: Path) -> None:
     assert laid_over(tmp_path, f"laid @ {wheel.as_uri()}", broken) == "pip; uv: error: no such luck"
     installer = made_of(tmp_path / "made", wheel, "node", broken)

@@ -58,7 +58,7 @@ def test_the_demo_page_answers_first_and_hides_nothing(local: Store) -> None:
     }
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(19)
 def test_what_rented_machines_cost_is_told_by_phase(local: Store) -> None:
     plan = write_demo_run(local)
     assert "What it cost" not in page_of(local).text, "all ran here, for free"
@@ -83,7 +83,7 @@ def test_machines_without_a_price_are_told_in_hours(local: Store) -> None:
     assert "0.50 h" in page.text
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(10)
 def test_the_page_is_offline_small_and_accessible(local: Store) -> None:
     write_demo_run(local)
     page = page_of(local)
@@ -100,7 +100,7 @@ def test_the_page_is_offline_small_and_accessible(local: Store) -> None:
     assert "Published beside measured" not in page.text, "nobody published such cells"
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(6)
 def test_hostile_text_stays_text_and_an_element_escapes_whatever_is_not_markup(local: Store) -> None:
     write_demo_run(local, text=HOSTILE)
     page = page_of(local)
@@ -123,7 +123,7 @@ def test_a_store_without_results_has_a_page_that_says_so(local: Store) -> None:
     assert "the engine died: out of memory" in page_of(local).text
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(6)
 def test_ar_wins_where_nothing_is_faster(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, behaviour in DEMO.items():
         if key[1] != "ar":
@@ -132,7 +132,7 @@ def test_ar_wins_where_nothing_is_faster(local: Store, monkeypatch: pytest.Monke
     assert "Stay with AR" in page_with_starts(local).text
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(8)
 def test_a_fast_technique_that_loses_accuracy_is_not_recommended(local: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DEMO, ("bf16", "mtp", 4), Behaviour(982, (0.9, 0.8, 0.7, 0.6), right=20))
     write_demo_run(local)
@@ -140,7 +140,7 @@ def test_a_fast_technique_that_loses_accuracy_is_not_recommended(local: Store, m
     assert all(said in text for said in ("Run mtp K=2", "hence not recommended: mtp K=4", "no: worse"))
 
 
-@pytest.mark.slow(9)
+@pytest.mark.slow(17)
 def test_only_the_newest_run_of_a_cell_is_shown_and_the_rest_is_counted(local: Store) -> None:
     write_demo_run(local, "demo-1")
     write_demo_run(local, "demo-2")

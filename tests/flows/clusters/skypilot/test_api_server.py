@@ -22,7 +22,7 @@ from lab.control.ports import api_port, queue_port
 from tests.cloud.checks import SHORT, wait_until
 from tests.loopback import serving
 
-pytestmark = pytest.mark.slow(30)
+pytestmark = pytest.mark.slow(108)
 
 ASK = "from flows.clusters.skypilot import api as sky_api; print('clusters:', sky_api.rented())"
 
@@ -60,7 +60,7 @@ def _answered(asking: subprocess.Popen[str]) -> None:
     assert said.splitlines()[-1:] == ["clusters: []"], said + errors
 
 
-@pytest.mark.slow(46)
+@pytest.mark.slow(166)
 def test_a_killed_server_is_replaced_and_its_children_end(home: Path) -> None:
     port = api_port()
     _ask(home, port)
@@ -85,7 +85,7 @@ def test_a_killed_server_is_replaced_and_its_children_end(home: Path) -> None:
     assert {process.pid for process in again} <= {process.pid for process in _processes(home)}, "the same server"
 
 
-@pytest.mark.slow(21)
+@pytest.mark.slow(76)
 @pytest.mark.parametrize(
     ("port_of", "words"), [(int, "Port {} is not available"), (queue_port, "as port {} is already in use")]
 )
@@ -102,7 +102,7 @@ def test_a_port_that_an_ended_connection_keeps_is_waited_for(
     _answered(asking)
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(22)
 def test_a_port_where_something_else_listens_is_an_error(home: Path) -> None:
     port = api_port()
     with serving(BaseHTTPRequestHandler, port):
