@@ -154,7 +154,7 @@ def cut(reasoning: str, text: str, stop: list[str]) -> tuple[str | None, str | N
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    in_flight = False
+    counted = False
 
     def log_message(self, *_: Any) -> None:
         return
@@ -171,7 +171,7 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(404, "text/plain", "")
 
     def do_POST(self) -> None:
-        self.in_flight = True
+        self.counted = True
         enter(+1)
         try:
             self.answer()
@@ -180,8 +180,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def leave(self) -> None:
         """Before an answer's last bytes: whoever has read them may ask again before we do anything else."""
-        if self.in_flight:
-            self.in_flight = False
+        if self.counted:
+            self.counted = False
             enter(-1)
 
     def answer(self) -> None:

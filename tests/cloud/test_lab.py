@@ -84,6 +84,15 @@ def outside_files() -> set[Path]:
     return own | {path for path in found if path.parent == folders[0] and left.fullmatch(path.name)}
 
 
+@contextlib.contextmanager
+def leaving_nothing() -> Iterator[None]:
+    """What is done within leaves the host's mounts and files as they were."""
+    before, mounts = outside_files(), Path("/proc/self/mountinfo").read_text()
+    yield
+    assert Path("/proc/self/mountinfo").read_text() == mounts
+    assert outside_files() <= before
+
+
 def status_of(pid: int) -> str:
     """What the kernel tells of a process; nothing, if it has ended."""
     try:
@@ -93,20 +102,15 @@ def status_of(pid: int) -> str:
 
 
 def test_down_leaves_nothing(new_lab: Callable[..., Lab], tmp_path: Path) -> None:
-    lab = new_lab()
-    before, mounts = outside_files(), Path("/proc/self/mountinfo").read_text()
-    lab.up(silent)
-    body = BodyShell.launch(lab, "us-east-1a", tmp_path).wait_booted()
-    body.bash("nohup sleep 1000 >/dev/null 2>&1 & echo in a session of its own: $!")
-    up = Traces.of(lab)
-    assert up.processes and up.sockets and up.files
-    assert not up.mounts, "a mount of the lab is seen outside its namespaces"
-
-    lab.down()
-
+    with leaving_nothing():
+        lab = new_lab(up=True)
+        body = BodyShell.launch(lab, "us-east-1a", tmp_path).wait_booted()
+        body.bash("nohup sleep 1000 >/dev/null 2>&1 & echo in a session of its own: $!")
+        up = Traces.of(lab)
+        assert up.processes and up.sockets and up.files
+        assert not up.mounts, "a mount of the lab is seen outside its namespaces"
+        lab.down()
     assert Traces.of(lab) == Traces([], [], [], [])
-    assert Path("/proc/self/mountinfo").read_text() == mounts
-    assert outside_files() <= before
 
 
 @pytest.mark.parametrize("again", ["down", "up"])
@@ -323,23 +327,23 @@ def test_skypilot_launches_where_there_is_room_and_down_leaves_nothing(
     new_lab: Callable[..., Lab], tmp_path: Path
 ) -> None:
     """A night launches too, and also notices a machine's loss. Here what SkyPilot leaves on its host is looked for."""
-    before, lab = outside_files(), new_lab(up=True)
     task = tmp_path / "task.yaml"
     task.write_text(TASK)
-    lab.capacity("us-east-1a", 0)  # the cheapest of the catalogue
-    launched = run_sky(lab, "launch", "-y", "-c", "one", str(task))
-    assert launched.returncode == 0, f"{launched.stdout}{launched.stderr}\n{server_log(lab)}"
-    assert re.search(r"hello from ip-172-\d+-\d+-\d+ as root", launched.stdout)
-    (instance,) = [each for each in lab.instances() if each.alive]
-    assert (instance.zone, instance.spot) == ("us-east-1b", True)
-    assert run_sky(lab, "down", "-y", "one").returncode == 0
-    nothing_left(lab)
-    assert any(command_of(pid).startswith("SkyPilot:executor") for pid in Traces.of(lab).processes)
-    semaphores = leftovers.semaphores(lab.processes())
-    assert semaphores
-
-    lab.down()
-
+    with leaving_nothing():
+        lab = new_lab(up=True)
+        lab.capacity("us-east-1a", 0)  # the cheapest of the catalogue
+        launched = run_sky(lab, "launch", "-y", "-c", "one", str(task))
+        assert launched.returncode == 0, f"{launched.stdout}{launched.stderr}\n{server_log(lab)}"
+        assert re.search(r"hello from ip-172-\d+-\d+-\d+ as root", launched.stdout)
+        (instance,) = [each for each in lab.instances() if each.alive]
+        assert (instance.zone, instance.spot) == ("us-east-1b", True)
+        assert run_sky(lab, "down", "-y", "one").returncode == 0
+        nothing_left(lab)
+        up = Traces.of(lab)
+        assert any(command_of(pid).startswith("SkyPilot:executor") for pid in up.processes)
+        semaphores = leftovers.semaphores(lab.processes())
+        assert up.sockets and up.files and semaphores
+        assert not up.mounts, "a mount of the lab is seen outside its namespaces"
+        lab.down()
     assert Traces.of(lab) == Traces([], [], [], [])
-    assert outside_files() <= before
     assert semaphores.isdisjoint(entry.inode() for entry in os.scandir("/dev/shm"))

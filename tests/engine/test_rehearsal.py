@@ -95,8 +95,8 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> ByName:
         return [Part(PLANTED[fault][0](tmp_path_factory.mktemp("m")), load_gpu("h100"), (), False)]
 
     @cache
-    def in_one_go(names: tuple[str, ...]) -> dict[str, list[Rehearsed]]:
-        parts = {name: planted(name) if name in PLANTED else parts_of(make_plan(name)) for name in names}
+    def in_one_go(wanted: tuple[str, ...]) -> dict[str, list[Rehearsed]]:
+        parts = {name: planted(name) if name in PLANTED else parts_of(make_plan(name)) for name in wanted}
         found = iter(rehearse([part for each in parts.values() for part in each], SHIPPED, print))
         return {name: list(islice(found, len(each))) for name, each in parts.items()}
 
