@@ -139,11 +139,8 @@ class PrefectSession:
         tell("starting a Prefect server of our own")
         lay_database(self.home, self.env)
         self.spawn_server()
-        self._wait_healthy(tell)
-        tell("deploying sweep/demo, sweep/full and sweep/nightly")
-        self.prefect(["work-pool", "create", WORK_POOL, "--type", "process", "--overwrite"])
-        self.prefect(["--no-prompt", "deploy", "--all"])
-        output_of(["-m", "flows.automations", *([str(self._silence_s)] if self._silence_s else [])], self.env)
+        silence = [str(self._silence_s)] if self._silence_s else []
+        output_of(["-m", "flows.terminal.deploying", *silence], self.env, once=lambda: self._wait_healthy(tell))
         self.spawn_worker()  # last: it looks for runs every 10 s, and its first look should find one
 
     def spawn_server(self) -> None:
@@ -155,6 +152,20 @@ class PrefectSession:
         self._scratch.mkdir(exist_ok=True)
         arguments = ["worker", "start", "--pool", WORK_POOL, "--type", "process", "--name", "local"]
         self._spawn("worker", arguments, settings, ["-c", IN_SCRATCH, str(self._scratch)])
+
+    def run(self, deployment: str, parameters: Mapping[str, str]) -> str:
+        """Have a deployment run, as `prefect deployment run` does; the flow run's id. SessionFailed: it is refused."""
+        try:
+            with httpx.Client(base_url=f"{self.url}/api/deployments/", timeout=60, trust_env=False) as api:
+                known = api.get(f"name/{deployment}").raise_for_status().json()
+                body = {"parameters": {**parameters}}
+                run = api.post(f"{known['id']}/create_flow_run", json=body).raise_for_status().json()
+        except httpx.HTTPError as error:
+            said = error.response.text if isinstance(error, httpx.HTTPStatusError) else repr(error)
+            raise SessionFailed(
+                f"the Prefect server did not accept a run of {deployment} ({said[-300:]}): see {self._log('server')}"
+            ) from error
+        return str(run["id"])
 
     def prefect(self, arguments: list[str]) -> str:
         """What a Prefect command says to this server; if it fails, CommandFailed ends with what it said."""
@@ -188,6 +199,7 @@ class PrefectSession:
             self.raise_if_dead()
             try:
                 if httpx.get(f"{self.url}/api/health", timeout=2, trust_env=False).status_code == 200:
+                    tell("deploying sweep/demo, sweep/full and sweep/nightly")
                     return
             except httpx.TransportError:
                 pass  # not listening yet
@@ -267,17 +279,27 @@ class CommandFailed(SpecsweepError):
     """It exited non-zero; the text ends with what it said."""
 
 
-def output_of(arguments: Sequence[str], env: Mapping[str, str]) -> str:
-    """What `python ARGUMENTS` writes. Raises CommandFailed: it exits non-zero."""
-    done = subprocess.run(
+def output_of(arguments: Sequence[str], env: Mapping[str, str], once: Callable[[], None] | None = None) -> str:
+    """What `python ARGUMENTS` writes. Raises CommandFailed: it exits non-zero.
+
+    `once` runs beside it; when that is done, it is given a line.
+    """
+    with subprocess.Popen(
         [sys.executable, *arguments],
         cwd=ROOT,
         env=env,
-        capture_output=True,
         text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    if done.returncode != 0:
-        raise CommandFailed(f"`python {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()[-600:]}")
-    return done.stdout
+        stdin=subprocess.PIPE if once else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            if once:
+                once()
+            said, complained = process.communicate("\n" if once else None)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        raise CommandFailed(f"`python {' '.join(arguments)}` failed: {(complained or said).strip()[-600:]}")
+    return said

@@ -179,8 +179,8 @@ def through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) -> 
     with PrefectSession(default_home() / "demo", settings) as session:
         with console.status("starting Prefect") as status:
             session.start(status.update)
-            status.update(f"prefect deployment run sweep/{deployment_of(name)}")
-            flow_run_id = _start_run(session, name, ledger.run_id)
+            parameters = {"name": named_anywhere(name), "run_id": ledger.run_id}
+            flow_run_id = session.run(f"sweep/{deployment_of(name)}", parameters)
         console.print(f"Prefect UI while this runs: {session.url}/runs/flow-run/{flow_run_id}", soft_wrap=True)
         follower = FlowRun(session, flow_run_id)
         ended = naming_another(follower.ended, ledger, plan, session.group, console)
@@ -195,15 +195,6 @@ def through_prefect(ledger: Ledger, plan: Plan, name: str, console: Console) -> 
 def deployment_of(name: str) -> str:
     """The deployment that runs a sweep: its own of `prefect.yaml`, else `demo`, which takes any name."""
     return name if name in ("demo", "full", "nightly") else "demo"
-
-
-def _start_run(session: PrefectSession, name: str, run_id: str) -> str:
-    parameters = ["--param", f"name={json.dumps(named_anywhere(name))}", "--param", f"run_id={json.dumps(run_id)}"]
-    said = session.prefect(["deployment", "run", f"sweep/{deployment_of(name)}", *parameters])
-    for line in said.splitlines():
-        if "UUID:" in line:
-            return line.split("UUID:")[1].strip()
-    raise SessionFailed(f"`prefect deployment run` named no flow run: {said.strip()[-300:]}")
 
 
 class FlowRun:

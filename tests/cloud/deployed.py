@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -30,12 +29,10 @@ class Deployed:
         try:
             self._session.start(lambda _: None)
             parameters = {"name": str(self._night.folder / "sweep.yaml"), "run_id": self._night.run_id}
-            options = [word for each in parameters.items() for word in ("--param", f"{each[0]}={json.dumps(each[1])}")]
-            said = self._session.prefect(["deployment", "run", "sweep/demo", *options])
+            self._id = self._session.run("sweep/demo", parameters)
         except BaseException:
             self._session.stop()
             raise
-        self._id = said.split("UUID:")[1].split()[0]
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -15,6 +15,7 @@ import yaml
 from configs.checkout import ROOT
 from flows.clusters.skypilot.home import HOME_VARIABLE
 from lab.cloud import Instance, Lab
+from lab.errors import LabError
 from lab.paths import INSIDE
 from tests.busy_machine import PATIENCE_S
 from tests.cloud.checks import server_log, wait_until
@@ -133,10 +134,17 @@ class Night(RentedRun):
         return [each for each in self.lab.instances() if each.alive and each.cluster.startswith(self.cluster(cell))]
 
     def reclaim(self, cell: int) -> None:
-        """Take the cell's node away; back when nothing of it runs any more. `unheard_s` has its seconds of silence."""
+        """Take the cell's node away; back when nothing of it runs any more. `unheard_s` has its seconds of silence.
+
+        A node that is going down may be gone before the blow falls.
+        """
         doomed = [self.lab.paths.fleet / each.instance_id for each in self.living(cell)]
         for body in doomed:
-            self.lab.preempt(body.name)
+            try:
+                self.lab.preempt(body.name)
+            except LabError:
+                if body.name in {each.instance_id for each in self.living(cell)}:
+                    raise
         wait_until(lambda: not any(body.exists() for body in doomed), "the reclaimed node is dead")
         beat = self.heartbeat(cell)
         if beat is not None:

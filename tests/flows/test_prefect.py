@@ -5,7 +5,6 @@ On a server that others use, too, our automations leave their flows alone, and d
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -25,7 +24,7 @@ import pytest
 
 from configs.checkout import ROOT
 from flows.automations import DEFAULT_HEARTBEAT_S, MAX_FLOW_RUNS
-from flows.terminal.prefect_session import WORK_POOL, PrefectSession
+from flows.terminal.prefect_session import WORK_POOL, PrefectSession, SessionFailed
 from tasks.host import process_group
 from tests.busy_machine import BUSY_MACHINE, PATIENCE_S
 from tests.command_lines import run_python
@@ -98,9 +97,7 @@ def test_a_host_that_dies_heals_without_a_person(tmp_path: Path, monkeypatch: py
     (tmp_path / "temporary").mkdir()
     with PrefectSession(tmp_path / "prefect", settings, silence_s=35) as session:
         session.start(lambda _: None)
-        parameters = ["--param", f"name={json.dumps(str(tmp_path / 'sweep.yaml'))}", "--param", 'run_id="r1"']
-        said = session.prefect(["deployment", "run", "sweep/demo", *parameters])
-        flow_run = said.split("UUID:")[1].split()[0]
+        flow_run = session.run("sweep/demo", {"name": str(tmp_path / "sweep.yaml"), "run_id": "r1"})
         nightly = api(session, "GET", "deployments/name/sweep/nightly")["schedules"][0]
         assert (nightly["active"], nightly["schedule"]["timezone"]) == (False, "Europe/Berlin")
         seen = lambda: api(session, "GET", f"flow_runs/{flow_run}")  # noqa: E731
@@ -287,6 +284,14 @@ def test_deploying_leaves_no_limit_whose_lease_a_running_flow_would_have_to_rene
     api(session, "PATCH", f"deployments/{full}", {"concurrency_limit": 1})  # as earlier versions deployed it
     session.prefect(["--no-prompt", "deploy", "--name", "sweep/full"])
     assert [deployment(session, name)["global_concurrency_limit"] for name in names] == [None] * 5
+
+
+@pytest.mark.slow(1)
+def test_a_run_that_the_server_refuses_says_why(session: PrefectSession) -> None:
+    with pytest.raises(SessionFailed, match=r"sweep/none.*not found"):
+        session.run("sweep/none", {})
+    with pytest.raises(SessionFailed, match=r"sweep/demo.*name"):
+        session.run("sweep/demo", {"name": 3})  # type: ignore[dict-item]
 
 
 def new_run(session: PrefectSession, name: str) -> str:

@@ -5,7 +5,6 @@ A real server, a real worker, and the fake engine, which is slow until the fault
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sqlite3
@@ -47,9 +46,7 @@ def serving(run: FakeRun, token_s: float) -> Iterator[PrefectSession]:
 
 def begin(session: PrefectSession, run: FakeRun, deployment: str, run_id: str) -> str:
     """The id of a new flow run of the deployment, for the sweep of the fake engine."""
-    parameters = ["--param", f"name={json.dumps(str(run.folder / 'sweep.yaml'))}", "--param", f'run_id="{run_id}"']
-    said = session.prefect(["deployment", "run", deployment, *parameters])
-    return said.split("UUID:")[1].split()[0]
+    return session.run(deployment, {"name": str(run.folder / "sweep.yaml"), "run_id": run_id})
 
 
 def measuring(session: PrefectSession, run: FakeRun, deployment: str) -> str:

@@ -62,7 +62,7 @@ def processes_with(text: str) -> list[int]:
 def test_a_cell_is_measured_step_by_step_and_left_clean(tmp_path: Path, node_python: Path) -> None:
     run = FakeRun(tmp_path, "mtp")
     # slow tokens: beside a busy neighbour, half a second without a core must not look like a stream in lumps
-    said = run.measured(node_python, FAKE_ENGINE_MOST=str(tmp_path / "most"), FAKE_ENGINE_TOKEN_S="0.005")
+    said = run.measured(node_python, FAKE_ENGINE_MOST=str(tmp_path / "most"), FAKE_ENGINE_TOKEN_S="0.015")
     assert (tmp_path / "most").read_text() == "4", "eval-tiny asks 4 at a time: a client that queues measures itself"
     assert {step for step in STEPS if run.commit(step).verdict != "ok"} <= {"throughput"}, said
     assert set(run.commit("throughput").reasons) <= KEPT_WAITING, run.rows("throughput", "verdicts")
