@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
+from uuid import uuid4
 
 import httpx
 
@@ -155,17 +156,29 @@ class PrefectSession:
 
     def run(self, deployment: str, parameters: Mapping[str, str]) -> str:
         """Have a deployment run, as `prefect deployment run` does; the flow run's id. SessionFailed: it is refused."""
-        try:
-            with httpx.Client(base_url=f"{self.url}/api/deployments/", timeout=60, trust_env=False) as api:
-                known = api.get(f"name/{deployment}").raise_for_status().json()
-                body = {"parameters": {**parameters}}
-                run = api.post(f"{known['id']}/create_flow_run", json=body).raise_for_status().json()
-        except httpx.HTTPError as error:
-            said = error.response.text if isinstance(error, httpx.HTTPStatusError) else repr(error)
-            raise SessionFailed(
-                f"the Prefect server did not accept a run of {deployment} ({said[-300:]}): see {self._log('server')}"
-            ) from error
-        return str(run["id"])
+        with httpx.Client(base_url=f"{self.url}/api/deployments/", timeout=60, trust_env=False) as api:
+            known = self._answer(lambda: api.get(f"name/{deployment}"))
+            # asked again after an answer that was lost, it is still one run
+            body = {"parameters": {**parameters}, "idempotency_key": uuid4().hex}
+            return str(self._answer(lambda: api.post(f"{known['id']}/create_flow_run", json=body))["id"])
+
+    def _answer(self, ask: Callable[[], httpx.Response]) -> dict[str, Any]:
+        """What the server answers once its database is not locked; SessionFailed: it refuses, or never answers."""
+        until_s, said = time.monotonic() + HEALTHY_TIMEOUT_S, "nothing"
+        while time.monotonic() < until_s:
+            self.raise_if_dead()
+            try:
+                answer = ask()
+            except httpx.TransportError as error:
+                said = repr(error)
+            else:
+                if answer.is_success:
+                    return dict(answer.json())
+                said = f"{answer.status_code} to {answer.request.url.path}, {answer.text[-300:]}"
+                if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                    break
+            time.sleep(0.5)
+        raise SessionFailed(f"the Prefect server said {said}: see {self._log('server')}")
 
     def prefect(self, arguments: list[str]) -> str:
         """What a Prefect command says to this server; if it fails, CommandFailed ends with what it said."""

@@ -5,6 +5,7 @@ On a server that others use, too, our automations leave their flows alone, and d
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -31,7 +32,7 @@ from tests.command_lines import run_python
 from tests.fake_cloud import children
 from tests.fake_run import FakeRun
 from tests.flows.conftest import Sweep
-from tests.loopback import serving
+from tests.loopback import Answering, serving
 from tests.tasks.test_cell import processes_with, wait_until
 
 SELDOM_S = 0.5
@@ -286,11 +287,29 @@ def test_deploying_leaves_no_limit_whose_lease_a_running_flow_would_have_to_rene
     assert [deployment(session, name)["global_concurrency_limit"] for name in names] == [None] * 5
 
 
+def test_a_run_is_asked_for_again_while_the_servers_database_is_locked(tmp_path: Path) -> None:
+    statuses, keys = [503, 200, 503, 503, 201], set[str]()
+
+    class Locked(Answering):
+        def do_GET(self) -> None:
+            self.reply(statuses.pop(0), b'{"id": "its-id"}')
+
+        def do_POST(self) -> None:
+            keys.add(json.loads(self.received())["idempotency_key"])
+            self.do_GET()
+
+    session = PrefectSession(tmp_path)
+    with serving(Locked) as address:
+        session.url = f"http://{address}"
+        assert session.run("sweep/demo", {"name": "mine"}) == "its-id"
+    assert not statuses and len(keys) == 1, "it is one run, however often it is asked for"
+
+
 @pytest.mark.slow(1)
 def test_a_run_that_the_server_refuses_says_why(session: PrefectSession) -> None:
     with pytest.raises(SessionFailed, match=r"sweep/none.*not found"):
         session.run("sweep/none", {})
-    with pytest.raises(SessionFailed, match=r"sweep/demo.*name"):
+    with pytest.raises(SessionFailed, match="field 'name'"):
         session.run("sweep/demo", {"name": 3})  # type: ignore[dict-item]
 
 
