@@ -123,11 +123,12 @@ def _take_turn(lock: BinaryIO) -> None:
 
 
 def _start(sky: Any, log_path: Path) -> None:
-    deadline = time.monotonic() + PORT_FREE_S
+    deadline: float | None = None  # from the end of the first try: on a busy machine that may take minutes
     while True:
         code = _run_start(log_path)
         if _answers(sky, ANSWER_S if code == 0 else 0.0):
             return
+        deadline = deadline or time.monotonic() + PORT_FREE_S
         words = _last_words()
         is_taken = any(taken in words for taken in PORT_TAKEN)
         is_other = is_taken and _somebody_listens()
