@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from warehouse.dataset.statistics.proportions import ALPHA
 from warehouse.report.display.claims import control_of, cut_off_words, doubts, flags, is_faster, lossless, lost_needles
 from warehouse.report.display.figures import (
     TIMES,
@@ -128,13 +129,21 @@ def _stay(view: View, about: str, drafted: list[Row], faster: list[Row], kept: l
     best = max(faster or drafted, key=lambda row: row["speedup"])
     evidence = [f"The best of {plural(len(drafted), 'other')} was {technique_label(best)} with {_gain(view, best)}."]
     if not faster:
-        evidence += [*barred, *claimed_elsewhere(view, drafted)]
+        evidence += [*_corrected(view, best), *barred, *claimed_elsewhere(view, drafted)]
         return Answer(about, "Stay with AR: nothing else was shown to be faster.", " ".join(evidence))
     ruled = which_k(view, max(kept, key=lambda row: row["speedup"])) if kept else []
     evidence += [*ruled, _accuracy(view, best), *_unsettled(view, best), *barred]
     why = ["loses accuracy", "failed in it"] * (kept != faster) + ["is passed over by the rule for K"] * bool(kept)
     listed = ", ".join([*why[:-1], f"or {why[-1]}"] if len(why) > 1 else why)
     return Answer(about, f"Stay with AR: what is faster {listed}.", " ".join(evidence))
+
+
+def _corrected(view: View, row: Row) -> list[str]:
+    """A sentence where an interval above 1 is no claim, since several cells are held against AR."""
+    pair = view.speed_pair(row)
+    if pair is None or pair["ratio_lo"] <= 1 or (p := pair["ratio_p_holm"]) is None or p < ALPHA:
+        return []
+    return [f"Corrected for the run's other cells, that is no claim (p = {p:.3f}, Holm)."]
 
 
 def _evidence(view: View, best: Row, skipped: list[Row]) -> list[str]:

@@ -36,7 +36,9 @@ def test_a_speed_is_claimed_where_the_pair_of_starts_says_faster_and_the_placebo
 
 def test_a_pair_that_does_not_say_faster_or_is_withheld_for_its_placebo_is_no_claim_whatever_its_row_says() -> None:
     text = text_of(seen(AR, MTP, pairs=(speed_pair(MTP, conclusion="inconclusive"), placebo(AR))))
-    assert text.startswith("Stay with AR: nothing else was shown to be faster.")
+    assert text.startswith("Stay with AR: nothing else was shown to be faster.") and "Holm" not in text
+    text = text_of(seen(AR, MTP, pairs=(speed_pair(MTP, conclusion="inconclusive", ratio_p_holm=0.11), placebo(AR))))
+    assert "2 of AR). Corrected for the run's other cells, that is no claim (p = 0.110, Holm)." in text
     withheld = speed_pair(MTP, conclusion="inconclusive", reasons=["placebo_failed"])
     assert text_of(seen(AR, MTP, pairs=(withheld,))).startswith("No claim: AR against AR reads as a difference")
 
