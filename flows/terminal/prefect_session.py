@@ -141,7 +141,7 @@ class PrefectSession:
         lay_database(self.home, self.env)
         self.spawn_server()
         silence = [str(self._silence_s)] if self._silence_s else []
-        output_of(["-m", "flows.terminal.deploying", *silence], self.env, once=lambda: self._wait_healthy(tell))
+        output_of(["-m", "flows.terminal.deploying", *silence], self.env, once=lambda: self._see_it_up(tell))
         self.spawn_worker()  # last: it looks for runs every 10 s, and its first look should find one
 
     def spawn_server(self) -> None:
@@ -162,10 +162,10 @@ class PrefectSession:
             body = {"parameters": {**parameters}, "idempotency_key": uuid4().hex}
             return str(self._answer(lambda: api.post(f"{known['id']}/create_flow_run", json=body))["id"])
 
-    def _answer(self, ask: Callable[[], httpx.Response]) -> dict[str, Any]:
-        """What the server answers once its database is not locked; SessionFailed: it refuses, or never answers."""
-        until_s, said = time.monotonic() + HEALTHY_TIMEOUT_S, "nothing"
-        while time.monotonic() < until_s:
+    def _answer(self, ask: Callable[[], httpx.Response]) -> Any:
+        """What the server answers once it is up and not locked. Raises SessionFailed: it refuses, or is silent."""
+        started = time.monotonic()
+        while True:
             self.raise_if_dead()
             try:
                 answer = ask()
@@ -173,16 +173,16 @@ class PrefectSession:
                 said = repr(error)
             else:
                 if answer.is_success:
-                    return dict(answer.json())
+                    return answer.json()
                 said = f"{answer.status_code} to {answer.request.url.path}, {answer.text[-300:]}"
                 if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
-                    break
+                    raise SessionFailed(f"the Prefect server said {said}: see {self._log('server')}")
+            waited_s = time.monotonic() - started
+            if waited_s > HEALTHY_TIMEOUT_S:
+                raise SessionFailed(
+                    f"the Prefect server did not answer within {waited_s:.0f} s ({said}): see {self._log('server')}"
+                )
             time.sleep(0.5)
-        raise SessionFailed(f"the Prefect server said {said}: see {self._log('server')}")
-
-    def prefect(self, arguments: list[str]) -> str:
-        """What a Prefect command says to this server; if it fails, CommandFailed ends with what it said."""
-        return output_of(["-m", "prefect", *arguments], self.env)
 
     def raise_if_dead(self) -> None:
         """Check that the server and the worker still run. Raises SessionFailed: one of them ended by itself."""
@@ -206,23 +206,15 @@ class PrefectSession:
         if self._lock is not None:
             self._lock.close()
 
-    def _wait_healthy(self, tell: Callable[[str], None]) -> None:
+    def _see_it_up(self, tell: Callable[[str], None]) -> None:
         started = time.monotonic()
-        while True:
-            self.raise_if_dead()
-            try:
-                if httpx.get(f"{self.url}/api/health", timeout=2, trust_env=False).status_code == 200:
-                    tell("deploying sweep/demo, sweep/full and sweep/nightly")
-                    return
-            except httpx.TransportError:
-                pass  # not listening yet
-            waited_s = time.monotonic() - started
-            if waited_s > HEALTHY_TIMEOUT_S:
-                raise SessionFailed(
-                    f"the Prefect server did not answer within {waited_s:.0f} s: see {self._log('server')}"
-                )
-            tell(f"starting a Prefect server of our own, {waited_s:.0f} s")
-            time.sleep(0.5)
+
+        def ask() -> httpx.Response:
+            tell(f"starting a Prefect server of our own, {time.monotonic() - started:.0f} s")
+            return httpx.get(f"{self.url}/api/health", timeout=2, trust_env=False)
+
+        self._answer(ask)
+        tell("deploying sweep/demo, sweep/full and sweep/nightly")
 
     def _spawn(
         self,

@@ -26,7 +26,7 @@ from tests.busy_machine import PATIENCE_S
 from tests.cloud.night import CANARY, SAME_WHEREVER
 from tests.command_lines import start_command
 from tests.engine.tiny_runs import finish
-from tests.flows.test_prefect import SELDOM_S, api
+from tests.flows.test_prefect import SELDOM_S, api, prefect
 from tests.tasks.test_cell import wait_until
 from warehouse.dataset.snapshot import read_current
 from warehouse.ledger.commits import Ledger
@@ -128,7 +128,7 @@ def rehearsal(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 def deploy(session: PrefectSession) -> Callable[[], bool]:
     """`prefect deployment run`; whether that run is over."""
-    said = session.prefect(["deployment", "run", "sweep/rehearsal", "--param", 'run_id="disturbed"'])
+    said = prefect(session, "deployment", "run", "sweep/rehearsal", "--param", 'run_id="disturbed"')
     flow_run = said.split("UUID:")[1].split()[0]
 
     def done() -> bool:

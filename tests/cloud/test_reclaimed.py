@@ -201,8 +201,8 @@ def _asked_as_often(night: Night, cell: int, but: str = "") -> bool:
 
     Either may have been asked more besides: a window whose client was starved is measured again, with new prompts.
     """
-    ours, calm = Counter(night.requests(cell)), Counter(night.requests(GOING_DOWN))
-    left_out = by_step(night.requests(GOING_DOWN)).get(but, set())
+    asked = night.requests(GOING_DOWN)
+    ours, calm, left_out = Counter(night.requests(cell)), Counter(asked), by_step(asked).get(but, set())
     return all(ours[prompt] == calm[prompt] for prompt in ours.keys() & calm.keys() - left_out)
 
 

@@ -25,7 +25,7 @@ import pytest
 
 from configs.checkout import ROOT
 from flows.automations import DEFAULT_HEARTBEAT_S, MAX_FLOW_RUNS
-from flows.terminal.prefect_session import WORK_POOL, PrefectSession, SessionFailed
+from flows.terminal.prefect_session import WORK_POOL, PrefectSession, SessionFailed, output_of
 from tasks.host import process_group
 from tests.busy_machine import BUSY_MACHINE, PATIENCE_S
 from tests.command_lines import run_python
@@ -49,6 +49,11 @@ def api(session: PrefectSession, method: str, path: str, body: object = None) ->
             break
     assert answer.is_success, answer.text
     return answer.json() if answer.content else None
+
+
+def prefect(session: PrefectSession, *arguments: str) -> str:
+    """What a Prefect command of a user's says to this server; it has to succeed."""
+    return output_of(["-m", "prefect", *arguments], session.env)
 
 
 def committed_once(run: FakeRun) -> None:
@@ -149,7 +154,7 @@ innocent()
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectSession]:
     with PrefectSession(tmp_path_factory.mktemp("prefect")) as session:
         session.start(lambda _: None)
-        session.prefect(["work-pool", "pause", WORK_POOL])  # nobody runs what the tests below only pretend to run
+        prefect(session, "work-pool", "pause", WORK_POOL)  # nobody runs what the tests below only pretend to run
         yield session
 
 
@@ -274,7 +279,7 @@ def test_a_schedule_stays_as_it_was_set(
     cron, timezone, active = wanted
     body = {"active": active, "schedule": {"cron": cron, "timezone": timezone}}
     api(session, "PATCH", f"deployments/{found['id']}/schedules/{found['schedules'][0]['id']}", body)
-    session.prefect(["--no-prompt", "deploy", "--name", name])
+    prefect(session, "--no-prompt", "deploy", "--name", name)
     assert schedule_of(deployment(session, name)) == wanted
 
 
@@ -283,7 +288,7 @@ def test_deploying_leaves_no_limit_whose_lease_a_running_flow_would_have_to_rene
     names = ("sweep/demo", "sweep/full", "sweep/rehearsal", "sweep/nightly", "reap/hourly")
     full = deployment(session, "sweep/full")["id"]
     api(session, "PATCH", f"deployments/{full}", {"concurrency_limit": 1})  # as earlier versions deployed it
-    session.prefect(["--no-prompt", "deploy", "--name", "sweep/full"])
+    prefect(session, "--no-prompt", "deploy", "--name", "sweep/full")
     assert [deployment(session, name)["global_concurrency_limit"] for name in names] == [None] * 5
 
 
@@ -314,10 +319,9 @@ def test_a_run_that_the_server_refuses_says_why(session: PrefectSession) -> None
 
 
 def new_run(session: PrefectSession, name: str) -> str:
-    body = {"state": {"type": "SCHEDULED"}}
-    run = api(session, "POST", f"deployments/{deployment(session, name)['id']}/create_flow_run", body)
-    assert run["tags"] == ["specsweep"]
-    return str(run["id"])
+    flow_run = session.run(name, {})
+    assert api(session, "GET", f"flow_runs/{flow_run}")["tags"] == ["specsweep"]
+    return flow_run
 
 
 def start(session: PrefectSession, flow_run: str) -> None:

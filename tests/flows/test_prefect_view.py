@@ -19,7 +19,7 @@ from flows.sweep import sweep
 from flows.terminal.prefect_session import PrefectSession
 from flows.terminal.run import FINAL_STATES
 from tests.fake_run import FakeRun
-from tests.flows.test_prefect import PATIENCE_S, SELDOM_S, api, deployment, state_of
+from tests.flows.test_prefect import PATIENCE_S, SELDOM_S, api, deployment, prefect, state_of
 from tests.tasks.test_cell import wait_until
 from tests.tasks.test_faults import THROUGHPUT, suite
 from warehouse.ledger.verdicts import Verdict
@@ -93,7 +93,7 @@ def test_what_a_cancelled_run_has_committed_stays_completed(session: PrefectSess
     run = FakeRun(tmp_path)
     flow_run = started(session, run, FAKE_ENGINE_TOKEN_S="0.05")
     wait_until(lambda: run.ledger.read_commit(run.key, "smoke") is not None, "the smoke step", PATIENCE_S)
-    session.prefect(["flow-run", "cancel", flow_run])
+    prefect(session, "flow-run", "cancel", flow_run)
     assert ended(session, flow_run)["state"]["type"] == "CANCELLED"
     cell = run.planned.cell.label
     steps = [f"{cell} / {step}" for step in run.ledger.committed_steps()[run.key]]
