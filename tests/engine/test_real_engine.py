@@ -10,6 +10,7 @@ from tasks.host import process_group
 from tests.busy_machine import PATIENCE_S
 from tests.command_lines import start_command
 from tests.engine.tiny_runs import TinyRun, results
+from tests.tasks.test_cell import wait_until
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow(300), pytest.mark.core]
 
@@ -23,7 +24,9 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     victim.wait_in("ar", "parity")
     victim.kill("EngineCore")
     victim.wait_in("mtp", "parity")
-    victim.kill("worker start", "tasks.cell")
+    victim.kill("tasks.cell")
+    wait_until(lambda: bool(victim.attempts("mtp")), "the killed runner's attempt closed by the flow")
+    victim.kill("worker start")
     said, _ = first.communicate(timeout=PATIENCE_S)
     assert first.returncode == 1, said
     assert "the Prefect worker ended" in said

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,11 +79,11 @@ class TinyRun:
     def processes(self, word: str = "") -> list[int]:
         return [pid for pid in processes_with(str(self.state)) if word in command_of(pid)]
 
-    def kill(self, *words: str) -> None:
-        """End all processes with these words, all frozen first: one that saw another end would end the rest kindly."""
-        pids = [self.processes(word) for word in words]
-        assert all(pids), f"no process of the run for one of {words}: {pids}"
-        for number, pid in product((signal.SIGSTOP, signal.SIGKILL), chain(*pids)):
+    def kill(self, word: str) -> None:
+        """End all processes with this word, all frozen first: one that saw another end would end the rest kindly."""
+        pids = self.processes(word)
+        assert pids, f"no process of the run for {word!r}"
+        for number, pid in product((signal.SIGSTOP, signal.SIGKILL), pids):
             os.kill(pid, number)
 
 
