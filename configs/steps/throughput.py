@@ -31,7 +31,10 @@ The first with an odd number of tokens waited 0.9 to 1.3 s of 2.6 s (8k on two H
 
 
 class Repeats(Frozen):
-    """How often a start repeats a condition: a number, kept as one, or until its rate is known `within` a share."""
+    """How often a start repeats a condition: a number, kept as one, or until its rate is known `within` a share.
+
+    Then it is also repeated while its repeats differ by more than `CV_BOUND` of `tasks.guards.steadiness`.
+    """
 
     min: int = Field(gt=0)
     max: int = Field(gt=0)

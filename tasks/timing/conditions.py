@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from configs.steps.throughput import WARM_UP_LENGTHS, Repeats
 from tasks.client import Ready, Reply, StreamReply
 from tasks.context import Progress, StepContext
-from tasks.guards.steadiness import half_width, is_client_limited, is_starved
+from tasks.guards.steadiness import is_client_limited, is_starved, unsteady
 from tasks.meters import Counters
 from tasks.timing.loops import OnAnswer, paces_of
 from tasks.timing.timed import AllFailed, Asked, Row, Timed, ready_of, request_rows, timed, untimed
@@ -177,10 +177,10 @@ def of_condition(name: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def windows_wanted(repeats: Repeats, there: Sequence[Mapping[str, Any]]) -> int:
-    """How many windows there must be, as far as those that there are can tell: repeated until their pace is known."""
+    """How many windows there must be, as far as those that there are can tell: repeated until the guard is content."""
     if repeats.within is None or len(there) < repeats.min:
         return repeats.min
-    if half_width(paces_of(there)) <= repeats.within:
+    if unsteady(paces_of(there), repeats.within) is None:
         return len(there)
     return min(len(there) + 1, repeats.max)
 
