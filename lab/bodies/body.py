@@ -81,7 +81,6 @@ class BodySpec(NamedTuple):
             "PYTHON": self.python,
             "SPECSWEEP_STATE": f"{INSIDE.home}/.specsweep",
             "SPECSWEEP_SPEED_LOCK": str(INSIDE.shared / SPEED_LOCK),
-            "SPECSWEEP_ENGINE_NICE": "5",  # its neighbours share its processors: at 15 it would wait for minutes
         }
 
 

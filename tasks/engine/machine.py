@@ -73,20 +73,20 @@ async def _lock(file: IO[bytes], waiting: Callable[[], None]) -> None:
 
 NICE_VARIABLE = "SPECSWEEP_ENGINE_NICE"
 
-NICE, MOST_NICE = 15, 19
+NICE, MOST_NICE = 5, 19
 """Nice value of an engine's session on its client's processors, unless the variable says another.
 
 Linux groups tasks by session where `sched_autogroup_enabled` is 1; a process's own nice value counts inside its group
 only. An engine that keeps every processor busy left the runner's session without a turn for half a second. Streams came
-in one burst, and rates of four in flight differed by 35 %. With the engine's group at nice 15 all streams were smooth
-(largest gap 7 to 10 ms) and no rate fell (two cores, kernel 6.18, 2026-11).
+in one burst, and rates of four in flight differed by 35 %. The client's timer was late by up to 635 ms in 14 windows at
+nice 0, by up to 6 and 7 ms in 28 each at 5 and 15 (two cores, kernel 6.18, 2026-11).
 
 It yields from its first healthy answer on, because its start is not timed. A start takes 25 to 35 seconds of a
-processor. At nice 15 beside two busy sessions an engine gets 4 % of one.
+processor.
 
-The price: the engine yields to third parties, too. With others' tests on both cores AR ran at 67 to 289 tok/s, marked
-`unsteady`, while the client's timer was late by 1 to 12 ms. Beside a night on the pocket cloud 20 questions took 251 s.
-At 19 somebody else's busy session would leave it next to nothing. Where work beside it is usual, say 5.
+The price: the engine yields to third parties, too. Beside two busy sessions on two cores AR ran at 57 to 85 tok/s at
+nice 0, 24 at 5, 5 to 8 at 10 and 2 at 15, where one cell of a sweep took 19 minutes. Such rows are `unsteady` or
+`client_starved`.
 
 Source: man 7 sched, "The autogroup feature"; kernel/sched/autogroup.c.
 """

@@ -21,7 +21,6 @@ from flows.clusters.protocol import cluster_name
 from flows.plans import make_plan
 from flows.terminal.prefect_session import PrefectSession
 from lab.cloud import Lab
-from tasks.engine.machine import NICE_VARIABLE
 from tests.busy_machine import PATIENCE_S
 from tests.cloud.night import CANARY, SAME_WHEREVER
 from tests.command_lines import start_command
@@ -60,7 +59,7 @@ class Rehearsal:
         del here["cloud"]
         sweep = self.folder / "calm.yaml"
         sweep.write_text(yaml.safe_dump(here | {"spot": False, "concurrency": 1}), encoding="utf-8")
-        env = {"SPECSWEEP_STATE": str(self.calm_state), NICE_VARIABLE: "5"}  # the nodes' is the same
+        env = {"SPECSWEEP_STATE": str(self.calm_state)}
         return start_command("run", sweep, "--run-id", "calm", "--store", self.calm_store, env=env)
 
     def ledger(self, run_id: str) -> Ledger:

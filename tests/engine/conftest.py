@@ -6,18 +6,12 @@ import os
 
 import pytest
 
-from tasks.engine.machine import NICE_VARIABLE
-
 
 @pytest.fixture(scope="session", autouse=True)
 def own_processors() -> None:
-    """Two vLLMs on the CPU bind their threads to the same core; held to another one each, neither slows the other.
-
-    They give way less than on a user's machine: beside a night on the pocket cloud they would wait for minutes.
-    """
+    """Two vLLMs on the CPU bind their threads to the same core; held to another one each, neither slows the other."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     processors = sorted(os.sched_getaffinity(0))
     if 1 < workers <= len(processors):
         os.sched_setaffinity(0, processors[number::workers])
-        os.environ[NICE_VARIABLE] = "5"
