@@ -78,15 +78,14 @@ NICE, MOST_NICE = 5, 19
 
 Linux groups tasks by session where `sched_autogroup_enabled` is 1; a process's own nice value counts inside its group
 only. An engine that keeps every processor busy left the runner's session without a turn for half a second. Streams came
-in one burst, and rates of four in flight differed by 35 %. The client's timer was late by up to 635 ms in 14 windows at
-nice 0, by up to 6 and 7 ms in 28 each at 5 and 15 (two cores, kernel 6.18, 2026-11).
+in one burst, and rates of four in flight differed by 35 %. How late the client's timer was at most (two cores, kernel
+6.18, 2026-11): 635 ms at nice 0 (14 windows), 14 ms at 5 (64 windows), 7 ms at 15 (28 windows).
 
 It yields from its first healthy answer on, because its start is not timed. A start takes 25 to 35 seconds of a
 processor.
 
-The price: the engine yields to third parties, too. Beside two busy sessions on two cores AR ran at 57 to 85 tok/s at
-nice 0, 24 at 5, 5 to 8 at 10 and 2 at 15, where one cell of a sweep took 19 minutes. Such rows are `unsteady` or
-`client_starved`.
+The price: the engine yields to third parties, too. AR's tok/s beside two busy sessions on two cores: 57 to 85 at nice
+0, 24 at 5, 5 to 8 at 10, 2 at 15. At 15 one cell of a sweep took 19 minutes so.
 
 Source: man 7 sched, "The autogroup feature"; kernel/sched/autogroup.c.
 """
