@@ -75,7 +75,8 @@ def _patience_s(ours: Sequence[tuple[str, int]], asked_s: int | None) -> int:
 
 CONTINUED = "crashed: continue"  # the message of a run that is scheduled again
 LONGEST_RUN = timedelta(days=30)  # how long after its start a crash of a flow run is still seen
-_ENDINGS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
+_CRASHED = "prefect.flow-run.Crashed"
+_ENDINGS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled")}
 _STARTS = {f"prefect.flow-run.{state}" for state in ("Running", "Retrying", "Rerunning")}
 _TAGGED = ResourceSpecification({"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{TAG}"})
 _SWEEPS = ResourceSpecification({"prefect.resource.role": "flow", "prefect.resource.name": "sweep"})
@@ -128,6 +129,11 @@ async def replace(silence_s: int) -> None:
 
 
 def _silent_runs_crash(silence: timedelta, said: str) -> Automation:
+    """A flow run that sends no heartbeat for a while, and has not ended, is dead.
+
+    The crash is none of the endings: Prefect would look at its own while it still acts, and act again. One that
+    crashed by itself is found silent later: it stays Crashed, or if it waits to be started again, is scheduled again.
+    """
     return Automation(
         name="specsweep: silent runs crash",
         trigger=EventTrigger(
@@ -149,25 +155,30 @@ def _crashed_sweeps_continue() -> Automation:
 
 
 def _silenced_again(silence: timedelta, said: str) -> Automation:
-    """A second crash by the same silence, of a run that waits to be started again.
+    """A crash by silence of a run that waits to be started again: it had crashed by itself, or by the same silence.
 
-    Prefect acts before it commits that it has acted. On a busy server the crash itself arrives in between, or its
-    database is locked, and the silence is found once more (3.8.8, `evaluate` in server/events/triggers.py). A new
-    silence takes longer than this automation looks.
+    Prefect acts before it commits that it has acted. If its database is locked meanwhile, the silence is found once
+    more (3.8.8, `evaluate` in server/events/triggers.py). It looks for two silences, as one may be found late.
     """
     after = {"prefect.flow-run.AwaitingRetry"}
     match = {"prefect.state-message": [said, CONTINUED]}  # of both events: a crash for any other reason is final
-    return _continued("specsweep: sweeps that crash twice continue", after=after, within=silence, match=match)
+    return _continued("specsweep: sweeps that crash twice continue", after=after, within=2 * silence, match=match)
 
 
 def _continued(name: str, *, after: set[str], within: timedelta, match: Mapping[str, list[str]]) -> Automation:
-    """Schedule a sweep again that crashes `within` a time `after` an event, a few times at most."""
+    """Schedule a sweep again that crashes `within` a time `after` an event, a few times at most.
+
+    The crash is in `after` too, or Prefect on SQLite would lose it: it reads its count and then writes it, which fails
+    if anybody writes in between. Four failures in a second are enough. What is in `after` it writes first (3.8.8,
+    `reactive_evaluation` in server/events/triggers.py). It lets such a count start below 0, so a crash with none of
+    the events before it still does nothing.
+    """
     counts = [str(count) for count in range(1, MAX_FLOW_RUNS)]
     return Automation(
         name=name,
         trigger=EventTrigger(
-            after=after,
-            expect={"prefect.flow-run.Crashed"},
+            after={*after, _CRASHED},
+            expect={_CRASHED},
             match={"prefect.resource.id": "prefect.flow-run.*", "prefect.run-count": counts, **match},
             match_related=[_TAGGED, _SWEEPS],
             for_each={"prefect.resource.id"},

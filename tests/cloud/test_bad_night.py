@@ -108,7 +108,7 @@ def _store_away_while_they_measure(night: Night, flow: Deployed) -> None:
 def _goes_on_with_what_was_up(night: Night, flow: Deployed) -> bool:
     """Prefect itself starts the run again, whose host was away, and its server goes once more.
 
-    False: that took a quarter of an hour (docs/log.md), and the nodes have measured all without it.
+    False: that took so long that the nodes have measured all without it.
     """
 
     def is_followed(cell: int) -> bool:

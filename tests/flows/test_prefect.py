@@ -243,6 +243,19 @@ def test_a_silence_that_prefect_finds_twice_does_not_end_a_sweep(session: Prefec
     assert state_of(session, broken)["name"] == "Crashed", "what can't start would be scheduled for ever"
 
 
+@pytest.mark.slow(45)
+def test_a_lost_host_with_many_flow_runs_has_each_of_them_started_again(session: PrefectSession) -> None:
+    """Their crashes arrive at once, in a database that Prefect finds locked. A lost one stays Crashed."""
+    replace_automations(session, SILENCE_S)
+    silent = [new_run(session, "sweep/full") for _ in range(20)]
+    for flow_run in silent:
+        start(session, flow_run)
+    for flow_run in silent:
+        beat(session, flow_run)
+    are_continued = lambda: all(state_of(session, each)["name"] == "AwaitingRetry" for each in silent)  # noqa: E731
+    wait_until(are_continued, "all to be continued", PATIENCE_S, SELDOM_S)
+
+
 @pytest.mark.slow(6)
 def test_the_automations_wait_for_the_slowest_of_our_heartbeats(session: PrefectSession) -> None:
     automate = partial(run_python, "-m", "flows.automations", env=session.env)
