@@ -158,7 +158,7 @@ def _silenced_again(silence: timedelta, said: str) -> Automation:
     """A crash by silence of a run that waits to be started again: it had crashed by itself, or by the same silence.
 
     Prefect acts before it commits that it has acted. If its database is locked meanwhile, the silence is found once
-    more (3.8.8, `evaluate` in server/events/triggers.py). It looks for two silences, as one may be found late.
+    more (3.8.8, `evaluate` in server/events/triggers.py). This automation looks for two, as one may be found late.
     """
     after = {"prefect.flow-run.AwaitingRetry"}
     match = {"prefect.state-message": [said, CONTINUED]}  # of both events: a crash for any other reason is final
@@ -170,8 +170,8 @@ def _continued(name: str, *, after: set[str], within: timedelta, match: Mapping[
 
     The crash is in `after` too, or Prefect on SQLite would lose it: it reads its count and then writes it, which fails
     if anybody writes in between. Four failures in a second are enough. What is in `after` it writes first (3.8.8,
-    `reactive_evaluation` in server/events/triggers.py). It lets such a count start below 0, so a crash with none of
-    the events before it still does nothing.
+    `reactive_evaluation` in server/events/triggers.py). It lets such a count start below 0: the first crash without an
+    event of `after` before it only brings it to 0. A run that can't start is scheduled once more at most.
     """
     counts = [str(count) for count in range(1, MAX_FLOW_RUNS)]
     return Automation(
