@@ -78,7 +78,7 @@ RESULTS_CONSOLIDATED = Table("results_consolidated", "one cell x step x conditio
     Column("tok_s_hi", "f64", "upper end", "tokens/s"),
     Column("interval_scope", "str", "between starts, or within one start: then it says nothing about another one"),
     Column("visits", "i64", "engine starts behind the figure; one that was interrupted and resumed on its machine "
-           "counts once"),
+           "counts once, an unsteady one that was left out does not"),
     Column("repeat_sd", "f64", "standard deviation of a repeat's rate within a visit, over the rate"),
     Column("start_sd", "f64", "standard deviation from start to start, over the rate; pooled over the run"),
     Column("cv", "f64", "standard deviation over mean of the repeats within a visit"),

@@ -124,6 +124,7 @@ def placebo_section(view: View) -> Markup | None:
         _pairs(view, pairs),
         _starts(view, pairs),
         _cut_short(view),
+        _left_out(view),
         _noise(view),
     )
 
@@ -235,6 +236,20 @@ def _cut_short(view: View) -> Child:
         return None
     rows = f"{plural(number, 'row')} of visits.parquet {'was' if number == 1 else 'were'}"
     return tag("p", f"{rows} cut short and measured again on another machine: in no figure.")
+
+
+_figure_of = itemgetter("run_id", "cell_key", "step", "condition", "mode", "machine")
+
+
+def _left_out(view: View) -> Child:
+    """A note about unsteady starts of cells whose figures are made of their other starts."""
+    trusted = {_figure_of(row) for row in view.rates if row["verdict"] == "ok"}
+    own = [visit for visit in view.visits if visit["role"] == "cell" and visit["complete"]]
+    found = [visit for visit in own if visit["verdict"] != "ok" and _figure_of(visit) in trusted]
+    if not found:
+        return None
+    names = "; ".join(f"{technique_name(each)}, start {each['visit']}, {load_name(each)}" for each in found)
+    return tag("p", f"Unsteady, and left out of a figure that rests on the cell's other starts: {names}.")
 
 
 def _noise(view: View) -> Child:

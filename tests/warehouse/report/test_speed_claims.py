@@ -148,6 +148,14 @@ def test_what_was_sent_needed_and_drafted_is_told_beside_a_speed() -> None:
     assert "3.50</td>" in shown and "1.05</td>" in shown
 
 
+@pytest.mark.parametrize(("verdict", "is_named"), [("ok", True), ("suspect", False)])
+def test_a_start_that_a_trusted_figure_is_made_without_is_named(verdict: str, is_named: bool) -> None:
+    ar = AR | {"machine": "host/card", "verdict": verdict}
+    visits = [visit(1, technique="ar", verdict="suspect"), visit(2, technique="ar"), visit(3, technique="ar")]
+    shown = placebos_of(View([ar], [placebo(AR)], [], 0, visits))
+    assert ("other starts: AR, start 1, short c=1" in shown) == is_named
+
+
 def test_noise_and_the_repeats_that_are_worth_their_cost_stand_below_the_placebo() -> None:
     tried = dict.fromkeys(ATTEMPTS.column_names()) | {"run_id": "r1", "cell_key": "ar", "wall_s": 9000.0}
     tries = [
@@ -159,7 +167,7 @@ def test_noise_and_the_repeats_that_are_worth_their_cost_stand_below_the_placebo
     view = View([AR | {"gpu_s": 60.0}], [placebo(AR)], tries, 0, visits)
     shown = placebos_of(view)
     assert "1.0%" in shown and "2.0%" in shown and "−0.40 %" in shown  # noqa: RUF001
-    assert "1 row of visits.parquet was cut short" in shown
+    assert "1 row of visits.parquet was cut short" in shown and "left out" not in shown
     assert ">5</td>" in shown, "sqrt(66.7 s of a start / 10 s of a repeat) x 2 % / 1 %"
 
 

@@ -79,6 +79,7 @@ class Start(NamedTuple):
     rates: StartRates | None
     served: Cell
     place: Row  # provenance of the attempt that committed
+    left_out: bool = False  # of its cell's figure
 
     @property
     def row(self) -> Row:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from warehouse.dataset.consolidate.inputs import Group, Raw
 from warehouse.dataset.consolidate.rows import Made
 from warehouse.dataset.consolidate.speed.rows import speed_rows
-from warehouse.dataset.consolidate.speed.starts import by_attempt, in_order, timed_starts
+from warehouse.dataset.consolidate.speed.starts import by_attempt, in_order, leaving_out_unsteady, timed_starts
 from warehouse.ledger.timed_tables import REQUESTS, WINDOWS
 
 TABLES = (REQUESTS, WINDOWS)
@@ -18,4 +18,4 @@ def rows(group: Group, raw: Raw) -> Made:
         for step in group
         if step.wrote(WINDOWS)
     }
-    return speed_rows(group, measured, raw)
+    return speed_rows(group, leaving_out_unsteady(measured), raw)

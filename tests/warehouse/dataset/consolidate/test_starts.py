@@ -1,5 +1,7 @@
 """Speeds rest on engine starts of one machine; what may stand beside what, and what drifts and mixed machines claim."""
 
+import math
+
 import pytest
 
 from configs.cell import Model
@@ -8,7 +10,7 @@ from configs.load import load_sweep
 from configs.schema import PlannedCell
 from flows.results import result_rows
 from tests.warehouse.runs import GPQA, SHORT, Graded, VisitedRun, answers, served
-from tests.warehouse.synthetic import celled, demo_plan, item, only, window
+from tests.warehouse.synthetic import FINE, celled, demo_plan, item, only, window
 from warehouse.dataset import build
 from warehouse.dataset.consolidate.comparable import arguments, differences
 from warehouse.dataset.consolidate.inputs import baseline_among
@@ -129,6 +131,54 @@ def test_a_cell_on_two_machines_is_its_figure_where_its_baseline_is(local: Store
     assert (row["machine"], row["visits"], row["tok_s"]) == ("b", 1, pytest.approx(110.0, rel=1e-3))
     assert "measured on a, too" in row["details"][0]
     assert only(built.pairs, kind="speed")["machine"] == "b"
+
+
+UNSTEADY = ("suspect", ["unsteady"], ["decoding steps/s of 20 repeats differ by 19.5%"])
+STARVED_TOO = ("suspect", ["unsteady", "client_starved"], ["they differ", "its timer woke up late"])
+THROTTLED = ("suspect", ["throttled"], ["a card held its clock down"])
+
+
+@pytest.mark.parametrize(
+    ("found", "used"),
+    [
+        ((UNSTEADY, FINE, FINE), (101.0, 102.0)),
+        ((FINE, UNSTEADY, FINE), (90.0, 102.0)),
+        ((FINE, FINE, FINE), (90.0, 101.0, 102.0)),
+        ((UNSTEADY, UNSTEADY, FINE), None),
+        ((UNSTEADY, THROTTLED, FINE), None),
+        ((STARVED_TOO, FINE, FINE), None),
+        ((THROTTLED, FINE, FINE), None),
+    ],
+)
+def test_an_unsteady_start_is_left_out_where_two_others_are_ok(
+    local: Store, found: tuple[tuple[str, list[str], list[str]], ...], used: tuple[float, ...] | None
+) -> None:
+    run = VisitedRun(local, "balanced")
+    for visit, tok_s, verdict in zip(("", "@2", "@3"), (90.0, 101.0, 102.0), found, strict=True):
+        run.visit("ar", None, tok_s, visit, verdict=verdict)
+        if visit != "@3":
+            run.visit("mtp", 2, 150.0, visit)
+    built = run.built()
+    row = only(built.results, technique="ar")
+    details = [sentence for _, _, said in found for sentence in said]
+    assert all(any(sentence in each for each in row["details"]) for sentence in details), "whatever is done is said"
+    assert len([each for each in built.visits if each["technique"] == "ar"]) == 3
+    if used is None:
+        assert (row["verdict"], row["visits"], built.pairs) == ("suspect", 3, [])
+        return
+    assert (row["verdict"], row["reasons"], row["visits"], row["repeats"]) == ("ok", [], len(used), 3 * len(used))
+    assert row["tok_s"] == pytest.approx(math.prod(used) ** (1 / len(used)), rel=1e-3)
+    assert only(built.pairs, kind="speed")["baseline_visits"] == len(used)
+    assert only(built.pairs, kind="placebo")["baseline_value"] == pytest.approx(used[0], rel=1e-3)
+
+
+def test_one_of_two_starts_is_never_left_out(local: Store) -> None:
+    run = VisitedRun(local, "mirrored")
+    for visit, verdict in (("", UNSTEADY), ("@2", FINE)):
+        run.visit("mtp", 2, 150.0, visit, verdict=verdict)
+        run.visit("ar", None, 100.0, visit)
+    row = only(run.built().results, technique="mtp")
+    assert (row["verdict"], row["reasons"], row["visits"]) == ("suspect", ["unsteady"], 2)
 
 
 def test_a_control_on_another_machine_is_no_control(local: Store) -> None:

@@ -117,7 +117,7 @@ def _refusal(baseline: Cell | None, machine: Machine, there: Sequence[Machine]) 
 
 
 def _cell_rows(visits: Sequence[TimedStart], machine: Machine, raw: Raw) -> list[Result]:
-    """A row per condition and mode, of the cell's starts on its machine; the others are named, and left out."""
+    """A row per condition and mode, of the cell's starts on its machine; what is left out is named."""
     shapes: dict[ConditionMode, list[TimedStart]] = {}
     for visit in visits:
         if visit.is_complete and visit.machine == machine:
@@ -127,12 +127,15 @@ def _cell_rows(visits: Sequence[TimedStart], machine: Machine, raw: Raw) -> list
     order = sorted(shapes)
     taken = [window_seconds(window for visit in shapes[shape] for window in visit.windows) for shape in order]
     for shape, spent in zip(order, shared(step_seconds(visits[0].step, raw), taken), strict=True):
-        own = shapes[shape]
+        own, unsteady = ([each for each in shapes[shape] if each.left_out is out] for out in (False, True))
         columns = base_row(own[0].step, raw, spent) | {"machine": machine} | _figures(shape, own)
         verdict = _of_one_engine(joined([visit.verdict for visit in own]), own)
         if elsewhere:
             left_out = f"measured on {', '.join(elsewhere)}, too: no part of this figure, which is {machine}'s"
             verdict = verdict.noting(left_out)
+        for visit in unsteady:
+            said = "; ".join(visit.verdict.details)
+            verdict = verdict.noting(f"start {visit.step.visit.number} is unsteady, so it is left out: {said}")
         if cut := columns.get("truncated"):  # with all of them it is a fixed length after all
             asked = columns["output_tokens"]
             verdict = verdict.noting(f"answers that did not end by themselves within {asked} tokens: {cut}")

@@ -24,7 +24,7 @@ import polars as pl
 from configs.cell import Cell
 from configs.steps.load import OPEN
 from warehouse.dataset.consolidate.comparable import timed_differently, unlike_the_first
-from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Raw, Rows
+from warehouse.dataset.consolidate.inputs import STEP, CommittedStep, Identity, Raw, Rows
 from warehouse.dataset.consolidate.pairs import pair_columns
 from warehouse.dataset.consolidate.rows import (
     ArmKey,
@@ -73,6 +73,9 @@ WITHOUT_RATES = ("stream", OPEN)
 STREAMED = ("ttft_ms", "tpot_ms", "first_chunk_tokens")
 """Of streams; where it is null, a request has no part in the medians."""
 
+FEWEST_STEADY = 2
+"""Steady starts that a cell must have before an unsteady one is left out: one alone says nothing about another."""
+
 CUT = Judged("suspect", (Reason.CUT_SHORT,), ("cut short, and measured again on another machine",))
 """What is said of windows that another machine measured again: the node's verdict is on that one's."""
 
@@ -90,6 +93,7 @@ class TimedStart(NamedTuple):
     place: Row  # provenance of the attempt that committed
     powered: Rows | None = None
     """Windows over which the cards reported their energy, where those are others than `windows`."""
+    left_out: bool = False  # of its cell's figure, for which others are enough: `leaving_out_unsteady`
 
     @property
     def served(self) -> Cell:
@@ -154,6 +158,25 @@ def timed_starts(step: CommittedStep, raw: Raw, windows: Rows, requests: Rows) -
     return found
 
 
+def leaving_out_unsteady(measured: Mapping[Identity, Sequence[TimedStart]]) -> dict[Identity, list[TimedStart]]:
+    """The same starts, with the unsteady ones marked of cells that have `FEWEST_STEADY` others that are ok.
+
+    What counts is how its windows scatter, never how fast they were, and a start with any other finding stays. Its row
+    of `visits` keeps its rate and its verdict. Simulated, intervals hold as well as without this rule (docs/log.md).
+    """
+    arms: dict[tuple[Any, ...], list[TimedStart]] = {}
+    for visit in (each for there in measured.values() for each in there if each.is_complete):
+        step = visit.step
+        arms.setdefault((step.run_id, step.cell_key, step.visit.role, visit.machine, visit.shape), []).append(visit)
+    out: set[int] = set()
+    for arm in arms.values():
+        if sum(each.verdict.verdict == "ok" for each in arm) >= FEWEST_STEADY:
+            out |= {id(each) for each in arm if each.verdict.reasons == (Reason.UNSTEADY,)}
+    return {
+        identity: [visit._replace(left_out=id(visit) in out) for visit in there] for identity, there in measured.items()
+    }
+
+
 def _of_one_start(windows: Rows, requests: Rows) -> tuple[Rows, Rows]:
     """Without what an attempt left of a condition that a later one began again: two starts don't make one figure."""
     repeats = [row["repeat"] for row in windows]
@@ -210,7 +233,7 @@ def start_of(visit: TimedStart, spent: Spent) -> Start:
         **spent._asdict(),
         "measured_at": step.commit.committed_at,
     }
-    return Start(columns, visit.verdict, rates, served, visit.place)
+    return Start(columns, visit.verdict, rates, served, visit.place, visit.left_out)
 
 
 def median_of(requests: Rows, name: str) -> float | None:
@@ -311,7 +334,7 @@ def arms_of(placed: Sequence[Start]) -> Arms:
     found: dict[tuple[ArmKey, ConditionMode], list[Start]] = {}
     for start in sorted(placed, key=lambda each: int(each.columns["visit"])):
         row = start.columns
-        if row["complete"] and start.rates is not None:
+        if row["complete"] and start.rates is not None and not start.left_out:
             key = (row["run_id"], row["cell_key"], row["step"], row["role"], row["machine"])
             found.setdefault((key, (row["condition"], row["mode"])), []).append(start)
     return {key: Starts(tuple(arm)) for key, arm in found.items()}
